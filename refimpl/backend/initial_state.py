@@ -55,8 +55,7 @@ def first_values(network: Network) -> Iterator[tuple[Tensor, float, float]]:
     """Every tensor of the state, its first value, and the standard deviation of what is drawn instead; 0: nothing."""
     values: dict[Tensor, tuple[float, float]] = {}
     for layer in network.layers:
-        own = {} if layer.shares else layer.parameters
-        weights = {name: parameter.weight for name, parameter in own.items()}
+        weights = {name: parameter.weight for name, parameter in layer.own.items()}
         for name, tensor in (weights | layer.statistics).items():
             first = layer.options.get("first", layer.traits.first[name])
             values[tensor] = (0.0, spread(layer, tensor.shape)) if first is None else (first, 0.0)

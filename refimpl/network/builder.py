@@ -572,11 +572,12 @@ class Builder:
         """
         return self._weighted(self._same("binary_cross_entropy", name, after), weight)
 
-    def share(self, first: Layer, *others: Layer) -> None:
+    def share(self, first: Layer, *others: Layer, own_bias: bool = False) -> None:
         """Have other layers take the parameters of the first, convolutions or fully connected layers of one shape.
 
         There is one weight for all: its gradient is the sum over the layers, and it is updated once.  A 1×1
-        convolution without a bias may share the table of an embedding, of as many words as it has filters.
+        convolution without a bias may share the table of an embedding, of as many words as it has filters.  With
+        `own_bias` a layer that has a bias has its own, and the weight alone is shared.
         """
         self._refuse_if_built()
         for layer in (first, *others):
@@ -589,7 +590,8 @@ class Builder:
         for layer in others:
             if layer is first or layer.shares or first.shares or any(one.shares is layer for one in self.layers):
                 raise NetworkError(f"{layer} and {first}: name all that share in one call, each once")
-            layer.shares = first
+            layer.shares, layer.own_bias = first, own_bias
+        first.own_bias = own_bias
 
     # -- the network ---------------------------------------------------------------------------------------------------
 

@@ -140,8 +140,8 @@ class Layer:
 
     __slots__ = (
         "backward", "branches", "constants", "consumers", "forward", "has_relu", "kept", "kind", "learns", "name",
-        "number", "options", "outputs", "parameters", "producers", "relu_options", "shape", "shares", "statistics",
-        "weight",
+        "number", "options", "outputs", "own_bias", "parameters", "producers", "relu_options", "shape", "shares",
+        "statistics", "weight",
     )  # fmt: skip
 
     backward: Step
@@ -153,6 +153,7 @@ class Layer:
         self.number = 0  #: in the order of description, from 1; the same with and without forks and fused ReLUs
         self.shape: tuple[int, ...] = ()
         self.shares: Layer | None = None  #: the layer whose parameters it has
+        self.own_bias = False  #: it shares the weight, or its own is shared, and no layer has another's bias
         self.weight = 1.0  #: of a loss: its share in the sum of all losses
         self.has_relu = False  #: a ReLU is part of it
         self.relu_options: Mapping[str, Any] = {}  #: of that ReLU
@@ -194,9 +195,18 @@ class Layer:
         return self.traits.in_place and self.x is self.y
 
     @property
+    def own(self) -> Mapping[str, Parameter]:
+        """Its parameters that are named after it: those that it shares are the other layer's."""
+        return {name: parameter for name, parameter in self.parameters.items() if self.owner_of(name) is self}
+
+    def owner_of(self, name: str) -> Layer:
+        """The layer that a parameter is named after."""
+        return self if self.own_bias and name == "b" else self.shares or self
+
+    @property
     def parameter_count(self) -> int:
         """Of its own: parameters that it shares are the other layer's."""
-        return 0 if self.shares else sum(parameter.weight.nbytes // 4 for parameter in self.parameters.values())
+        return sum(parameter.weight.nbytes // 4 for parameter in self.own.values())
 
     def __repr__(self) -> str:
         return self.name

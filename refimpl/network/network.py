@@ -227,16 +227,18 @@ class Network:
 
     def _make_parameters(self, layer: Layer) -> None:
         shapes, owner = layer.traits.parameters(layer), layer.shares or layer
-        trained = any(not self.learning.freezes(owner.name, name) for name in shapes)
+        trained = any(not self.learning.freezes(layer.owner_of(name).name, name) for name in shapes)
         layer.learns = trained or any(producer.learns for producer in layer.producers)
         if shared := self._shared.get(owner):
             found = {name: parameter.weight.shape for name, parameter in shared.items()}
-            if found != shapes:
-                raise NetworkError(f"{layer} has parameters {shapes}, and those of {owner} are {found}")
-            layer.parameters, shapes = shared, {}
+            wanted = {name: shape for name, shape in shapes.items() if not (layer.own_bias and name == "b")}
+            if found != wanted:
+                raise NetworkError(f"{layer} has parameters {wanted}, and those of {owner} are {found}")
+            layer.parameters = dict(shared)
+            shapes = {name: shape for name, shape in shapes.items() if name not in shared}
         for name, shape in shapes.items():
-            full = f"{owner.name}.{name}"
-            frozen = self.learning.freezes(owner.name, name)
+            whose = layer.owner_of(name).name
+            full, frozen = f"{whose}.{name}", self.learning.freezes(whose, name)
             weight = self._resident(full, shape, "weight")
             # A normalisation computes its gradients together, frozen or not; a product leaves out what it need not.
             apart = layer.traits.work == "product" or layer.traits.gradients_apart
@@ -245,7 +247,8 @@ class Network:
             kept = () if frozen else self.learning.rule.states
             states = {state: self._resident(f"{state} of {full}", shape, "momentum") for state in kept}
             layer.parameters[name] = Parameter(weight, gradient, states, frozen)
-        self._shared[owner] = layer.parameters
+        shared = {name: p for name, p in layer.parameters.items() if not (layer.own_bias and name == "b")}
+        self._shared[owner] = shared
         for name, shape in layer.traits.statistics(layer).items():
             layer.statistics[name] = self._resident(f"{layer.name}.{name}", shape, "statistic")
         for name, values in layer.traits.constants(layer).items():
@@ -299,9 +302,9 @@ class Network:
     def parameters(self) -> Iterator[tuple[Layer, str, Parameter]]:
         """Each once: under the layer that it is named after."""
         for layer in self.layers:
-            if not layer.shares:
-                for name, parameter in layer.parameters.items():
-                    yield layer, name, parameter
+            own = layer.parameters if not (layer.shares or layer.own_bias) else layer.own
+            for name, parameter in own.items():
+                yield layer, name, parameter
 
     @property
     def parameter_count(self) -> int:
@@ -349,6 +352,6 @@ def described_again(layers: Iterable[Layer]) -> dict[Layer, Layer]:
         new.weight = old.weight
         new.number, new.shape, new.has_relu, new.relu_options = old.number, old.shape, old.has_relu, old.relu_options
     for old, new in again.items():
-        new.shares = again[old.shares] if old.shares else None
+        new.shares, new.own_bias = again[old.shares] if old.shares else None, old.own_bias
         new.consumers = [again[consumer] for consumer in old.consumers]
     return again

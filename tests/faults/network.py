@@ -6,6 +6,13 @@ from tests.faults.fault import Fault
 
 FAULTS = (
     Fault(
+        "an imported layer's own bias is left out where its weight is another's",
+        "refimpl/network/imported/graph.py",
+        "            if layer.shares and name not in tensors:",
+        "            if layer.shares:",
+        "tests/refimpl/network/test_torch.py",
+    ),
+    Fault(
         "the gradient of a shared table is the embedding's alone",
         "refimpl/network/calls.py",
         "added = self.parts[w] > 0",

@@ -269,6 +269,21 @@ def _share(b: Builder, layers: list[tuple[Layer, Node]]) -> None:
                 break
         else:
             there.append((layer, node))
+    _share_weights(b, [one for there in owners.values() for one in there])
+
+
+def _share_weights(b: Builder, layers: list[tuple[Layer, Node]]) -> None:
+    """Have layers that share no bias share a weight that is the same."""
+    owners: dict[str, list[tuple[Layer, Node]]] = {}
+    for layer, node in layers:
+        if "w" in node.weights and layer.traits.work == "product":
+            owners.setdefault(node.weights["w"].source, []).append((layer, node))
+    groups = {layer.shares for layer in b.layers}
+    for (layer, node), *others in owners.values():
+        w = node.weights["w"].values
+        alike = [one for one, its in others if one.kind == layer.kind and np.array_equal(its.weights["w"].values, w)]
+        if alike and not groups & {layer, *alike}:
+            b.share(layer, *alike, own_bias=True)
 
 
 def _readers(nodes: Sequence[Node], ends: Collection[str]) -> dict[str, set[str]]:
@@ -398,10 +413,10 @@ def _give_weights(network: Network, layers: list[tuple[Layer, Node]]) -> None:
     owners: dict[str, str] = {}
     parts: dict[str, set[int]] = {}  #: source → those of its numbers that a layer has
     for layer, node in layers:
-        if layer.shares:
-            continue
-        tensors = {name: parameter.weight for name, parameter in layer.parameters.items()} | layer.statistics
+        tensors = {name: parameter.weight for name, parameter in layer.own.items()} | layer.statistics
         for name, weight in node.weights.items():
+            if layer.shares and name not in tensors:
+                continue
             tensor = tensors[name]
             if weight.values.shape != tensor.shape:
                 found, wanted = _by(weight.values.shape), _by(tensor.shape)

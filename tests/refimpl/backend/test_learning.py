@@ -235,7 +235,7 @@ def test_wrong_learning_is_one_line() -> None:
 # -- one parameter in several layers -----------------------------------------------------------------------------------
 
 
-def sharing(conventions: Conventions = VDNN) -> Network:
+def sharing(conventions: Conventions = VDNN, own_bias: bool = False) -> Network:
     """Three convolutions and two fully connected layers share; one is below and beside another."""
     b = Builder("sharing", (3, 4, 6, 6), conventions)
     first = b.conv(4, 3, pad=1, name="first")
@@ -247,8 +247,8 @@ def sharing(conventions: Conventions = VDNN) -> Network:
     one = b.fc(4, name="one")
     b.relu()
     two = b.fc(4, name="two")
-    b.share(first, second, third)
-    b.share(two, one)  # named after the one that runs later
+    b.share(first, second, third, own_bias=own_bias)
+    b.share(two, one, own_bias=own_bias)  # named after the one that runs later
     b.softmax()
     return b.build()
 
@@ -271,6 +271,27 @@ def test_shared_parameters_learn_from_all_their_layers(
     for tensor_name, value in expected.items():
         room = 1e-4 * max(float(np.abs(value).max()), 1e-6)
         np.testing.assert_allclose(state[tensor_name], value, rtol=0, atol=room, err_msg=tensor_name)
+
+
+@pytest.mark.parametrize("learning", [{}, {"frozen": ["first.w", "one.b"]}], ids=["all", "frozen"])
+def test_a_weight_is_shared_and_every_layer_has_its_own_bias(learning: dict[str, Any], torch: Any) -> None:
+    from tests.refimpl.by_torch import run_torch
+
+    network = sharing(own_bias=True).trained_by(**learning)
+    named = {f"{layer}.{name}": parameter for layer, name, parameter in network.parameters()}
+    biases = [f"{name}.b" for name in ("first", "second", "third", "one", "two")]
+    assert sorted(named) == sorted(["first.w", "two.w", *biases])
+    assert network.parameter_count == 4 * 4 * 9 + 4 * 4 + 5 * 4
+    assert [name for name, parameter in named.items() if parameter.frozen] == learning.get("frozen", [])
+    state = new_state(network)
+    expected = run_torch(network, state, *draw_batch(network), SETTINGS)
+    run_plainly(network, state, *draw_batch(network), SETTINGS)
+    for tensor_name, value in expected.items():
+        room = 1e-4 * max(float(np.abs(value).max()), 1e-6)
+        np.testing.assert_allclose(state[tensor_name], value, rtol=0, atol=room, err_msg=tensor_name)
+    program = small_program(network)
+    program.verify()
+    assert differing(trained(program, 2)[1], plain_training(program, 2)) == []
 
 
 def test_shared_parameters_in_little_memory_and_in_ranks() -> None:

@@ -410,13 +410,18 @@ def test_names_that_begin_alike_for_200_letters_are_different_names(tmp_path: Pa
             refimpl.networks.from_onnx(path, batch=2, output=second)
 
 
-def test_two_layers_with_one_weight_and_not_all_are_refused() -> None:
+def test_layers_that_share_a_weight_in_two_ways_are_refused() -> None:
     """A module of PyTorch can share one; an ONNX file's weights are copied."""
     w = {"w": FirstValues("shared", np.zeros((2, 2), np.float32))}
-    more = w | {"b": FirstValues("own", np.zeros(2, np.float32))}
-    layers = [Node("a", "linear", ["x"], (2, 2), weights=w), Node("b", "linear", ["a"], (2, 2), weights=more)]
-    with raises_naming(NetworkError, "a", "b", "shared"):
-        built(Graph("drawn", "PyTorch", "x", (2, 2), layers, ["b"]), 2)
+    both = w | {"b": FirstValues("both", np.zeros(2, np.float32))}
+    own = w | {"b": FirstValues("own", np.ones(2, np.float32))}
+    layers = [
+        Node("a", "linear", ["x"], (2, 2), weights=both),
+        Node("b", "linear", ["a"], (2, 2), weights=both),
+        Node("c", "linear", ["b"], (2, 2), weights=own),
+    ]
+    with raises_naming(NetworkError, "a", "c", "shared"):
+        built(Graph("drawn", "PyTorch", "x", (2, 2), layers, ["c"]), 2)
 
 
 def test_a_layer_of_another_shape_than_in_the_file_is_refused() -> None:

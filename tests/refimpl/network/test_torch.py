@@ -199,12 +199,6 @@ class Branching(Small):
         return super().forward(x if x.sum() > 0 else -x)
 
 
-def shared() -> nn.Module:
-    module = nn.Sequential(nn.Flatten(), nn.Linear(576, 576), nn.Linear(576, 576))
-    module[2].weight = module[1].weight
-    return module
-
-
 class Between(Small):
     """A function of the maps in the middle."""
 
@@ -306,7 +300,6 @@ def test_rows_of_numbers_are_taken_as_they_are() -> None:
         (lambda: Small().double(), ("torch.export", "Small")),
         (lambda: Small().half(), ("torch.export", "Small")),
         (lambda: Small(channels=5), ("torch.export", "Small")),
-        (shared, (2, 1, "2.weight")),
         (Several, ("Several", 2, "--output", "NODE", "output=NODE")),
         (TwoInputs, ("torch.export", "TwoInputs")),
         (Branching, ("torch.export", "Branching")),
@@ -342,6 +335,24 @@ def test_what_needs_no_gradient_is_frozen_and_what_is_one_weight_is_shared() -> 
         wanted = parameter.detach() if parameter.grad is None else parameter.detach() - 0.1 * parameter.grad
         np.testing.assert_allclose(found[name], wanted, atol=1e-5)
     assert len(found) == 4
+
+
+def test_one_weight_of_layers_with_their_own_biases_or_none_is_shared() -> None:
+    module = nn.Sequential(
+        nn.Flatten(), nn.Linear(576, 12), nn.Linear(12, 12), nn.ReLU(), nn.Linear(12, 12, bias=False)
+    )
+    module[2].weight = module[4].weight
+    network = refimpl.networks.from_torch(module, SHAPE)
+    assert network.parameter_count == sum(parameter.numel() for parameter in module.parameters())
+    images, labels = batch(network)
+    with refimpl.Trainer(refimpl.plan(network, "baseline", "here"), "cpu", rate=0.1, momentum=0.0) as trainer:
+        trainer.step(images, labels)
+        found = trainer.weights()
+    torch.nn.functional.cross_entropy(module(torch.tensor(images)), torch.tensor(labels).long()).backward()
+    named = dict(module.named_parameters(remove_duplicate=False))
+    assert len(found) == 4
+    for name, weight in found.items():
+        np.testing.assert_allclose(weight, named[name].detach() - 0.1 * named[name].grad, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("loss", ["pixel_softmax", "mean_squared_error", "binary_cross_entropy"])
