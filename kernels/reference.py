@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -649,6 +650,35 @@ def rmsnorm_backward(x: Array, gamma: Array | None, dy: Array, epsilon: float = 
     dx = out_of_sets(inverse_rms * (g - normal * (g * normal).mean(axis=2, keepdims=True)), x, None)
     slopes = [] if gamma is None else [wide(dy) * out_of_sets(normal, x, None)]
     return [rounded(dx), *(rounded(slope.sum(axis=over_channels(x))) for slope in slopes)]
+
+
+def rotated(
+    x: Array, heads: int, kv_heads: int | None = None, packed: bool = True, rotated: int | None = None,
+    neighbours: bool = False, base: float = 10000.0, back: bool = False,
+) -> Array:  # fmt: skip
+    """Queries and keys turned by angles that grow with the token's place, or back."""
+    groups = (kv_heads or heads) if packed else heads
+    members = heads // groups + 2 if packed else 1
+    y = wide(x).reshape(len(x), groups, members, x.shape[1] // groups // members, -1).copy()
+    turned = y[:, :, : members - 1] if packed else y
+    count = rotated or y.shape[3]
+    angles = np.outer(base ** (-2 * np.arange(count // 2) / count), np.arange(y.shape[4])) * (-1 if back else 1)
+    first = slice(0, count, 2) if neighbours else slice(0, count // 2)
+    other = slice(1, count, 2) if neighbours else slice(count // 2, count)
+    across, along = turned[..., first, :].copy(), turned[..., other, :].copy()
+    turned[..., first, :] = across * np.cos(angles) - along * np.sin(angles)
+    turned[..., other, :] = along * np.cos(angles) + across * np.sin(angles)
+    return rounded(y.reshape(x.shape))
+
+
+def rotary_forward(x: Array, **how: Any) -> Array:
+    """Options as of `rotated`."""
+    return rotated(x, **how)
+
+
+def rotary_backward(dy: Array, **how: Any) -> Array:
+    """The gradient of x."""
+    return rotated(dy, **how, back=True)
 
 
 def attended(inputs: Sequence[Array], heads: int, kv_heads: int | None = None, causal: bool = False) -> list[Doubles]:

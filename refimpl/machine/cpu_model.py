@@ -224,6 +224,7 @@ UNITS: dict[str, Callable[..., Units]] = {
     "rmsnorm_forward_": _of_sets,
     "rmsnorm_backward_": _of_sets,
     "rmsnorm_chunk_gradients": lambda a, grid: (a["images"] * a["channels"] * a["area"], grid[0]),
+    "rotary_turn": lambda a, grid: (a["planes"] * a["area"], grid[0]),
     "attention_softmax": _of_rows,
     "attention_softmax_backward": _of_rows,
     "softmax_forward": lambda a, grid: (grid[0] * (500 + a["classes"]),),

@@ -35,6 +35,7 @@ Size = int | tuple[int, int]
 Pad = int | tuple[int, ...]  #: one number, (vertical, horizontal) or (top, left, bottom, right)
 UPSAMPLING = ("nearest", "bilinear")
 LARGEST_LRN = 16  #: channels; `kernels.lrn.SLOTS`
+LARGEST_HEAD = 1024  #: channels of a rotary position; `kernels.rotary.WIDEST`
 
 
 #: The axes of an input, by the type of its numbers: images, or tokens, which an embedding reads.
@@ -401,6 +402,44 @@ class Builder:
         """RMS normalisation: a position's channels divided by the root of their mean square, scaled if `affine`."""
         return self._same("rmsnorm", name, after, epsilon=epsilon, **({} if affine else {"affine": False}))
 
+    def rotary(
+        self, heads: int, kv_heads: int | None = None, packed: bool = True, rotated: int | None = None,
+        neighbours: bool = False, base: float = 10000.0, name: str | None = None, after: Layer | None = None,
+    ) -> Layer:  # fmt: skip
+        """Rotary position: pairs of channels of every query and key are turned by an angle that grows with the place.
+
+        Args:
+            heads: of queries, or of whatever the map has alone.
+            kv_heads: of keys and values, if the map has them (None: as many as heads).
+            packed: whether the map is the one map of an attention layer, whose values stay as they are; otherwise all
+                heads are turned, those of queries or of keys.
+            rotated: channels of a head that are turned, its first ones (None: all).
+            neighbours: whether channels 2i and 2i + 1 are a pair, as in GPT-J, not i and i + rotated / 2, as in Llama.
+            base: pair i is turned by base^(-2i / rotated) from one token to the next.
+            name: the layer's name (None: its kind and a number).
+            after: the layer whose output it reads (None: the last one).
+        """
+        layer = self._new("rotary", name, [after or self.last])
+        shape = layer.producers[0].shape
+        heads = _whole(layer, heads, "heads")
+        groups = heads if kv_heads is None else _whole(layer, kv_heads, "kv_heads")
+        if len(shape) != 4:
+            raise NetworkError(f"{layer}: its input is {shape}, not a map of tokens")
+        if heads % groups or (not packed and groups != heads):
+            raise NetworkError(f"{layer}: {heads} heads of queries cannot be shared out over {groups} of keys")
+        width, left = divmod(shape[1], heads + 2 * groups if packed else heads)
+        if left:
+            whose = f"{heads} heads and {groups} of keys and of values" if packed else f"{heads} heads"
+            raise NetworkError(f"{layer}: {shape[1]} channels are not those of {whose}")
+        turned = width if rotated is None else _whole(layer, rotated, "rotated", 2)
+        if turned % 2 or turned > min(width, LARGEST_HEAD):
+            raise NetworkError(f"{layer}: of {width} channels {turned} cannot be turned in pairs; give an even number")
+        if not 0 < base < inf:
+            raise NetworkError(f"{layer}: base is {base!r}; give a number above 0")
+        layer.options = {"heads": heads, "kv_heads": groups, "packed": bool(packed), "rotated": turned}
+        layer.options |= {"neighbours": bool(neighbours), "base": float(base)}
+        return self._add(layer, shape)
+
     def attention(
         self, heads: int, causal: bool = False, kv_heads: int | None = None, keys: Layer | None = None,
         values: Layer | None = None, name: str | None = None, after: Layer | None = None,
@@ -733,6 +772,7 @@ ELSEWHERE = {
     "mha": "attention", "multihead_attention": "attention", "scaled_dot_product_attention": "attention",
     "num_heads": "heads", "num_kv_heads": "kv_heads", "is_causal": "causal", "rms_norm": "rmsnorm",
     "vocabulary": "words", "num_embeddings": "words", "embedding_dim": "channels", "std": "spread",
+    "rope": "rotary", "theta": "base", "rotary_embedding": "rotary",
     "bce": "binary_cross_entropy", "bcewithlogitsloss": "binary_cross_entropy",
     "binary_cross_entropy_with_logits": "binary_cross_entropy", "ignored": "ignore_index",
 }  # fmt: skip

@@ -9,6 +9,7 @@
 | relu and other element-wise kinds | x → y, or in place | x or y, dy | in place on dy |
 | lrn | x → y | x, dy | in place on dy |
 | batchnorm | x → y | x, dy (not y) | new |
+| rotary | x → y, or in place | dy | in place on dy |
 | attention | x or queries, keys and values → y | x, dy: its probabilities are computed again | one new an input |
 | layernorm, groupnorm, rmsnorm | x → y | x, dy (not y) | in place on dy |
 | dropout, drop_path | x → y | dy; the mask follows from seed, layer and iteration | new |
@@ -291,7 +292,7 @@ def _fork_forward(network: Shared, layer: Layer) -> list[Call]:
 FORWARD: dict[str, Callable[[Shared, Layer], list[Call]]] = {
     "conv": _linear_forward, "fc": _linear_forward, "conv_transpose": _transposed_forward,
     "pool": _pool_forward, "lrn": _elementwise_forward,
-    **dict.fromkeys(("upsample", "channel_shuffle", "take", "pad"), _elementwise_forward),
+    **dict.fromkeys(("upsample", "channel_shuffle", "take", "pad", "rotary"), _elementwise_forward),
     "permute_channels": _permute_channels_forward, "prepend": _prepend_forward, "drop_path": _dropout_forward,
     "batchnorm": _batchnorm_forward, "layernorm": _layernorm_forward, "groupnorm": _layernorm_forward,
     "rmsnorm": _rmsnorm_forward,
@@ -539,6 +540,11 @@ class Backward:
         then = self._becomes(dy, x) if layer.producers[0].learns else []
         call = Call(function, arguments, given.values(), [*filled.values(), *space], [dy])
         return [call, *then, *self._update(layer)]
+
+    def _rotary(self, layer: Layer) -> list[Call]:
+        dy = self._dy(layer)
+        call = Call("rotary.backward", {"dy": dy, "dx": dy, **layer.options}, updates=[dy])
+        return [call, *([] if layer.in_place else self._becomes(dy, layer.x))]
 
     def _dropout(self, layer: Layer) -> list[Call]:
         x, dy = layer.x, self._dy(layer)

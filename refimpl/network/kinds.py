@@ -49,6 +49,7 @@ LayerKind = Literal[
     "groupnorm",
     "dropout",
     "rmsnorm",
+    "rotary",
     "attention",
     "drop_path",
     "channel_shuffle",
@@ -293,6 +294,10 @@ TRAITS: Mapping[LayerKind, Traits] = {
         kept=lambda layer: {"inverse_rms": (layer.shape[0], prod(layer.shape[2:]))}, first={"gamma": 1.0},
         scratch_bytes=lambda layer: rmsnorm_workspace(layer.shape) if _affine(layer, "gamma") else 0,
         forms=({}, {"affine": False}),
+    ),
+    "rotary": Traits(
+        "pass", backward_reads=(), in_place=True,
+        forms=({"heads": 2}, {"heads": 2, "neighbours": True}, {"heads": 3, "packed": False, "rotated": 2}),
     ),
     "attention": Traits(
         "product", backward_reads=("x",), choosable=("attention.forward", "attention.backward"),

@@ -169,6 +169,20 @@ FAULTS = (
         "tests/kernels/test_layernorm.py",
     ),
     Fault(
+        "the gradient of a rotary position is turned on, not back",
+        "kernels/rotary.py",
+        "neighbours, base, 1, stream)",
+        "neighbours, base, 0, stream)",
+        "tests/kernels/test_rotary.py",
+    ),
+    Fault(
+        "a rotary position turns the values too",
+        "kernels/rotary.py",
+        "heads_turned = heads // groups + 1 if packed else 1",
+        "heads_turned = heads // groups + 2 if packed else 1",
+        "tests/kernels/test_rotary.py",
+    ),
+    Fault(
         "RMS normalisation's gradient takes the product's sum for its mean",
         "kernels/rmsnorm.py",
         "(g - share * (normal *",

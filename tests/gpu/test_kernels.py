@@ -43,6 +43,7 @@ from kernels import (
     reference,
     relu,
     rmsnorm,
+    rotary,
     scale,
     sgd,
     softmax,
@@ -506,6 +507,29 @@ def rms_normalisation_cases() -> Iterator[Case]:
     )  # fmt: skip
 
 
+def rotary_cases() -> Iterator[Case]:
+    yield from turning("one map", heads=4, kv_heads=2, neighbours=True)
+    yield from turning("heads alone", heads=4, packed=False, rotated=sized(32, 6))
+
+
+def turning(form: str, **how: Any) -> Iterator[Case]:
+    images, width, tokens = sized((4, 64, 500), (2, 8, 77))
+    shape = images, (8 if "kv_heads" in how else 4) * width, tokens, 1
+
+    def arrays() -> Arrays:
+        return Arrays(x=drawn(*shape), y=blank(*shape), dy=another(*shape))
+
+    yield Case(
+        f"rotary.forward, {form}", arrays, lambda a, stream: rotary.forward(a.x, a.y, **how, stream=stream),
+        lambda a: {"y": reference.rotary_forward(a.x, **how)},
+    )  # fmt: skip
+    yield Case(
+        f"rotary.backward, {form}, in place", arrays,
+        lambda a, stream: rotary.backward(a.dy, a.dy, **how, stream=stream),
+        lambda a: {"dy": reference.rotary_backward(a.dy, **how)},
+    )  # fmt: skip
+
+
 def attention_cases() -> Iterator[Case]:
     for algorithm in attention.ALGORITHMS:
         yield from attending(f"{algorithm}, one map", algorithm, sized((4, 2, 64, 197), (2, 2, 5, 33)), heads=2)
@@ -813,7 +837,7 @@ CASES = [
     *matrix_cases(), *convolution_cases(), *pooling_cases(), *upsampling_cases(), *moving_cases(),
     *channel_and_token_cases(), *token_cases(),
     *fully_connected_cases(), *normalisation_cases(), *set_normalisation_cases(), *attention_cases(), *loss_cases(),
-    *rms_normalisation_cases(), *pixel_loss_cases(), *mean_loss_cases("squared"),
+    *rms_normalisation_cases(), *rotary_cases(), *pixel_loss_cases(), *mean_loss_cases("squared"),
     *mean_loss_cases("binary"), *joining_cases(), *elementwise_cases(), *product_cases(),
 ]  # fmt: skip
 

@@ -44,6 +44,7 @@ from kernels import (
     position,
     prepend,
     rmsnorm,
+    rotary,
     scale,
     sgd,
     softmax,
@@ -311,6 +312,16 @@ def rmsnorm_both_ways() -> Outputs:
         rmsnorm.backward(x, gamma, inverse_rms, dy, dx, dgamma, workspace=workspace)
         outputs += [y, inverse_rms, dx, dgamma]
     return outputs
+
+
+@case
+def rotary_both_ways() -> Outputs:
+    x = drawn(2, 16, 5, 7)
+    y = empty(*x.shape)
+    rotary.forward(x, y, heads=4, kv_heads=2, packed=True)
+    dx = drawn(2, 16, 5, 7, seed=1)
+    rotary.backward(dx, dx, heads=2, packed=False, rotated=6, neighbours=True)
+    return [y, dx]
 
 
 def attention_of(algorithm: str, tokens: int, causal: bool) -> Outputs:

@@ -29,7 +29,7 @@ ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwis
 KINDS = (
     "conv", "conv", "conv_transpose", "pool", "upsample", "relu", "relu", "lrn", "batchnorm", "dropout",
     "layernorm", "groupnorm", "join", "concat", "mul", "scale", "drop_path", "channel_shuffle", "take", "pad",
-    "permute_channels", "prepend", "rmsnorm", "attention", "position", *ACTIVATIONS,
+    "permute_channels", "prepend", "rmsnorm", "rotary", "attention", "position", *ACTIVATIONS,
 )  # fmt: skip
 #: Those that read whole numbers: drawn where they are asked for.
 OF_TOKENS = ("embedding",)
@@ -139,11 +139,17 @@ def _layer(draw: Any, b: Builder, kind: str, x: Layer, earlier: list[Layer]) -> 
     elif kind in ("layernorm", "groupnorm", "rmsnorm"):
         groups = [draw(st.sampled_from([1, x.shape[1]]))] if kind == "groupnorm" else []
         getattr(b, kind)(*groups, affine=draw(st.booleans()), after=x)
+    elif kind == "rotary":
+        heads, width, packed = draw(st.integers(1, 2)), 2 * draw(st.integers(1, 3)), draw(st.booleans())
+        rotated = draw(st.sampled_from([None, 2, width]))
+        x = b.conv((3 if packed else 1) * heads * width, 1, after=x)
+        b.rotary(heads, packed=packed, rotated=rotated, neighbours=draw(st.booleans()), base=100.0, after=x)
     elif kind == "attention":
         groups, together, width = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 3))
         heads, causal = groups * together, draw(st.booleans())
         if draw(st.booleans()):
             x = b.conv((heads + 2 * groups) * width, 1, after=x)
+            x = b.rotary(heads, groups, after=x) if width % 2 == 0 and draw(st.booleans()) else x
             b.attention(heads, causal, groups, after=x)
         else:  # no bias: all keys with the same number added give the same, so its gradient is rounding errors
             other = draw(st.sampled_from([y for y in earlier if not causal or y.shape[2:] == x.shape[2:]]))
@@ -202,9 +208,9 @@ def with_kind(kind: str, form: Mapping[str, Any], conventions: Conventions = VDN
         getattr(b, "join" if kind == "fork" else kind)(x, b.conv(4, 1), name="layer")
     elif kind == "mul":
         b.mul(x, b.conv(4, 1, after=b.global_pool(after=x)), name="layer")
-    elif kind == "attention":
+    elif kind in ("attention", "rotary"):
         b.conv(12, 1)
-        b.attention(**{"heads": 2, **form}, name="layer")
+        getattr(b, kind)(**{"heads": 2, **form}, name="layer")
     elif TRAITS[kind].work == "loss" and kind != "softmax":  # type: ignore[index]
         getattr(b, kind)(name="layer")
         return b.build()

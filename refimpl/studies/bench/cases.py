@@ -41,6 +41,7 @@ from kernels import (
     prepend,
     relu,
     rmsnorm,
+    rotary,
     scale,
     sgd,
     softmax,
@@ -64,7 +65,7 @@ ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwis
 
 FAMILIES = (
     "gemm", "conv", "fc", "pool", "upsample", "relu", *ACTIVATIONS, "mul", "scale", "lrn", "batchnorm", "layernorm",
-    "rmsnorm", "attention", "dropout", "drop_path", "channel_shuffle", "permute_channels", "take", "pad", "prepend",
+    "rmsnorm", "rotary", "attention", "dropout", "drop_path", "channel_shuffle", "permute_channels", "take", "pad", "prepend",
     "embedding", "position",
     "softmax", "pixel_softmax", "mean_loss", "concat", "join", "elementwise", "sgd", "adamw", "clip", "launch",
 )  # fmt: skip
@@ -606,6 +607,16 @@ def rmsnorm_cases(gpu: bool, quick: bool) -> Iterator[Case]:
     yield streaming_case("rmsnorm", "backward", shape, 5, backward)
 
 
+def rotary_cases(gpu: bool, quick: bool) -> Iterator[Case]:
+    """In place, of one map whose values stay as they are: two thirds are read and written."""
+    shape = (64 if gpu else 2) // (2 if quick else 1), 3 * 12 * 64, 1024, 1
+    for what, neighbours in (("halves", False), ("neighbours", True)):
+        turned = bound(lambda x, neighbours=neighbours: rotary.forward(x, x, heads=12, neighbours=neighbours), shape)
+        yield streaming_case("rotary", f"forward, {what}, in place", shape, 4 / 3, turned, headline=not neighbours)
+    back = bound(lambda dy: rotary.backward(dy, dy, heads=12), shape)
+    yield streaming_case("rotary", "backward, in place", shape, 4 / 3, back)
+
+
 def attention_cases(gpu: bool, quick: bool) -> Iterator[Case]:
     """Of ViT-B/16 and, causal, of GPT-2: 12 heads of 64 channels."""
     images, heads, width = (64 if gpu else 1) // (4 if gpu and quick else 1), 12, 64
@@ -650,6 +661,7 @@ MAKERS = (
     batchnorm_cases,
     layernorm_cases,
     rmsnorm_cases,
+    rotary_cases,
     attention_cases,
     moving_cases,
     token_cases,

@@ -268,6 +268,26 @@ def _rmsnorm(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
     return normal * given["gamma"].reshape(-1, *(1 for _ in x.shape[2:])) if given else normal
 
 
+def _rotary(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    import torch
+
+    (x,), options = inputs, layer.options
+    groups, count, packed = options["kv_heads"], options["rotated"], options["packed"]
+    members = options["heads"] // groups + 2 if packed else 1
+    heads = x.reshape(len(x), groups, members, x.shape[1] // groups // members, -1)
+    slower = options["base"] ** (-2 * torch.arange(count // 2, dtype=x.dtype, device=x.device) / count)
+    angles = torch.outer(slower, torch.arange(heads.shape[4], dtype=x.dtype, device=x.device))
+    pairs = [slice(0, count, 2), slice(1, count, 2)]
+    if not options["neighbours"]:
+        pairs = [slice(0, count // 2), slice(count // 2, count)]
+    turned = slice(0, members - 1 if packed else 1)
+    across, along = (heads[:, :, turned, pair] for pair in pairs)
+    y = heads.clone()
+    y[:, :, turned, pairs[0]] = across * angles.cos() - along * angles.sin()
+    y[:, :, turned, pairs[1]] = along * angles.cos() + across * angles.sin()
+    return y.reshape(x.shape)
+
+
 def _attention(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
     from torch.nn import functional
 
@@ -344,7 +364,7 @@ TWINS: Mapping[str, Callable[[Layer, list[Any], Mapping[str, Any]], Any]] = {
     "conv": _conv, "conv_transpose": _conv_transpose, "fc": _fc, "pool": _pool,
     "relu": _relu, "lrn": _lrn, "batchnorm": _batchnorm, "dropout": _dropout,
     "upsample": _upsample, "layernorm": _set_norm, "groupnorm": _set_norm, "mul": _mul, "scale": _scale,
-    "rmsnorm": _rmsnorm, "attention": _attention,
+    "rmsnorm": _rmsnorm, "rotary": _rotary, "attention": _attention,
     "drop_path": _drop_path, "channel_shuffle": _channel_shuffle, "take": _take,
     "permute_channels": _permute_channels, "prepend": _prepend,
     "pad": lambda layer, inputs, state: _padded(inputs[0], layer.options["pad"], layer.options["value"]),

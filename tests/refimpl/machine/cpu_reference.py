@@ -74,6 +74,7 @@ def networks() -> list[Network]:
     for images, width, tokens in ((4, 64, 197), (1, 64, 300), (8, 8, 32), (2, 16, 100)):
         b = Builder("attention", (images, 6 * width, tokens, 1))
         b.conv(6 * width, 1)
+        b.rotary(2)
         b.attention(2)
         b.conv(6 * width, 1)
         b.attention(2, causal=True)

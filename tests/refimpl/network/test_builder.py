@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kernels import batchnorm, clip, layernorm, lrn, mean_loss, pixel_softmax, pool, rmsnorm
+from kernels import batchnorm, clip, layernorm, lrn, mean_loss, pixel_softmax, pool, rmsnorm, rotary
 from kernels.arguments import KernelError
 from kernels.conv.shape import ConvShape
 from refimpl.backend.initial_state import spread
 from refimpl.machine.convolution import Convolution
 from refimpl.network import SUPERNEURONS, Builder, Layer, NetworkError
-from refimpl.network.builder import LARGEST_LRN, LAYERS
+from refimpl.network.builder import LARGEST_HEAD, LARGEST_LRN, LAYERS
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.kinds import TRAITS
 from refimpl.network.shapes import (
@@ -85,8 +85,8 @@ def test_batch_normalisation_has_the_kernels_workspace(x: tuple[int, int, int, i
     assert rmsnorm_workspace(x) == rmsnorm.workspace_bytes(x)
 
 
-def test_lrn_has_the_kernels_limit() -> None:
-    assert LARGEST_LRN == lrn.SLOTS
+def test_layers_have_the_kernels_limits() -> None:
+    assert (LARGEST_LRN, LARGEST_HEAD) == (lrn.SLOTS, rotary.WIDEST)
 
 
 def builder(batch: int = 2) -> Builder:
@@ -174,6 +174,9 @@ WRONG = {
     "cubic": (lambda: builder().upsample(2, "cubic"), ("upsample1", "cubic", "nearest or bilinear")),
     "nearest corners": (lambda: builder().upsample(2, align_corners=True), ("upsample1", "align_corners", "nearest")),
     "groups of channels": (lambda: builder().groupnorm(2), ("groupnorm", 3, "channels", 2, "groups")),
+    "an odd head": (lambda: builder().rotary(1), ("rotary1", 3, "channels")),
+    "a head of three": (lambda: builder().rotary(1, packed=False), ("rotary1", 3, "pairs", "even")),
+    "no base": (lambda: [b := builder(), b.conv(6, 1), b.rotary(1, base=0)], ("rotary1", "base", 0)),
     "heads of no width": (lambda: [b := builder(), b.conv(12, 1), b.attention(5)], ("attention1", "12 channels", 15)),
     "no heads": (lambda: builder().attention(0), ("attention1", "heads", 0)),
     "heads for groups": (
