@@ -252,11 +252,14 @@ def _batchnorm(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any
 
 def _set_norm(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
     """Layer normalisation, or with groups group normalisation."""
+    import torch
     from torch.nn import functional
 
     (x,), given, options = inputs, _weights(layer, state), layer.options
     weights = given.get("gamma"), given.get("beta"), options["epsilon"]
     if "groups" in options:
+        if x.shape[1] == 1:  # if its strides are those of channels last, PyTorch 2.13 ends in a segmentation fault
+            x = x.clone(memory_format=torch.contiguous_format)
         return functional.group_norm(x, options["groups"], *weights)
     return functional.layer_norm(x.movedim(1, -1), x.shape[1:2], *weights).movedim(-1, 1)
 

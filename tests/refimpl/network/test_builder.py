@@ -174,7 +174,7 @@ WRONG = {
     "cubic": (lambda: builder().upsample(2, "cubic"), ("upsample1", "cubic", "nearest or bilinear")),
     "nearest corners": (lambda: builder().upsample(2, align_corners=True), ("upsample1", "align_corners", "nearest")),
     "groups of channels": (lambda: builder().groupnorm(2), ("groupnorm", 3, "channels", 2, "groups")),
-    "an odd head": (lambda: builder().rotary(1), ("rotary1", 3, "channels")),
+    "an odd head": (lambda: builder().rotary(2), ("rotary1", "3 channels", 2, "heads")),
     "a head of three": (lambda: builder().rotary(1, packed=False), ("rotary1", 3, "pairs", "even")),
     "no base": (lambda: [b := builder(), b.conv(6, 1), b.rotary(1, base=0)], ("rotary1", "base", 0)),
     "heads of no width": (lambda: [b := builder(), b.conv(12, 1), b.attention(5)], ("attention1", "12 channels", 15)),
