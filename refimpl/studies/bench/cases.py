@@ -65,8 +65,8 @@ ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwis
 
 FAMILIES = (
     "gemm", "conv", "fc", "pool", "upsample", "relu", *ACTIVATIONS, "mul", "scale", "lrn", "batchnorm", "layernorm",
-    "rmsnorm", "rotary", "attention", "dropout", "drop_path", "channel_shuffle", "permute_channels", "take", "pad", "prepend",
-    "embedding", "position",
+    "rmsnorm", "rotary", "attention", "dropout", "drop_path", "channel_shuffle", "permute_channels", "take", "pad",
+    "prepend", "embedding", "position",
     "softmax", "pixel_softmax", "mean_loss", "concat", "join", "elementwise", "sgd", "adamw", "clip", "launch",
 )  # fmt: skip
 
