@@ -8,7 +8,7 @@ To add one, write its setup in its paper's `presets.py` and name it here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from refimpl import accudnn as accudnn_
@@ -110,14 +110,25 @@ def setup(text: str, named: Mapping[str, Any] | None = None) -> Setup:
     Args:
         text: a preset's name (`baseline` where it is left out) and `slot=module` words.
         named: other modules in some slots, by name or as objects; they come before those of the text.  `fates` is a
-            file of fates: its maps get them, and the slots that it names their modules.
+            file of fates: its maps get them, and the slots that it names their modules.  `effort` is how many plans
+            the search of the preset `combined` makes at most.
     """
     preset, own = parse(text)
     if preset not in PRESETS:
         raise SetupError(f"there is no preset {preset!r}{offer(preset, PRESETS)}")
     given = own | dict(named or {})
-    path = given.pop("fates", None)
-    return PRESETS[preset](**given) if path is None else with_fates(path, PRESETS[preset].setup, given)
+    path, effort = given.pop("fates", None), given.pop("effort", None)
+    made = PRESETS[preset](**given) if path is None else with_fates(path, PRESETS[preset].setup, given)
+    return made if effort is None else with_effort(made, effort)
+
+
+def with_effort(made: Setup, effort: str) -> Setup:
+    """The preset combined with as many plans at most as `effort` says.  Raises `SetupError`."""
+    if not isinstance(made, combined_.Combined):
+        raise SetupError(f"effort={effort} is for combined, and {made.name} does not search as it does")
+    if not effort.isdecimal() or not 0 < int(effort[:9]):
+        raise SetupError(f"effort={effort}: give the plans that the search makes at most, as in effort=200")
+    return replace(made, effort=int(effort[:9]))
 
 
 def with_fates(path: str, base: Setup, named: Mapping[str, Any]) -> Setup:

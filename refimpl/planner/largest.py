@@ -2,6 +2,8 @@
 
 Only a plan tells whether a network fits, and fitting is not monotone: how blocks and holes fall may let a larger batch
 in where a smaller one fails.  So what is found is the largest that was tried, and one more was tried and failed.
+
+A tensor of more elements than a kernel can index is a limit, too: a language model's logits reach it first.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from kernels.arguments import KernelError
 from refimpl.machine import Machine
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network
@@ -26,6 +29,7 @@ class Largest:
     size: int  #: images or whatever was counted; 0 where not even 1 fits
     program: Program | None  #: of that size
     tried: dict[int, bool]  #: size → whether it fits, in the order in which they were planned
+    no_kernel: str | None = None  #: why no kernel can run the next size; None: memory alone is the limit
 
 
 @lru_cache(maxsize=2)
@@ -69,11 +73,16 @@ def largest(
     best, too_large = 0, 1 + reach([least_conceivable(network) for network in ends], budget)
     program: Program | None = None
     tried: dict[int, bool] = {}
+    no_kernel: dict[int, KernelError] = {}
 
     def fits(size: int) -> bool:
         nonlocal best, program, too_large
         watch(size)
-        found = attempt(network_of(size), setup, machine, budget)
+        found = None
+        try:
+            found = attempt(network_of(size), setup, machine, budget)
+        except KernelError as error:
+            no_kernel[size] = error
         tried[size] = found is not None
         if found is None:
             too_large = size
@@ -87,10 +96,10 @@ def largest(
             size, step = size - step, 2 * step
 
     def unlimited_peak(network: Network) -> int:
-        """Bytes; the budget's where pinned memory is too small for even this network."""
+        """Bytes; the budget's where pinned memory is too small for even this network, or no kernel can run it."""
         try:
             return plan(network, setup, machine, UNLIMITED).peak_bytes
-        except PinnedDoesNotFit:
+        except (PinnedDoesNotFit, KernelError):
             return budget
 
     guess = min(reach([unlimited_peak(network) for network in ends], budget), too_large - 1)
@@ -99,7 +108,10 @@ def largest(
         descend(too_large - 1, max(1, (too_large - best) // FIRST_STEP))
     while too_large - best > 1:
         fits((best + too_large) // 2)
-    return Largest(best, program, tried)
+    limit = no_kernel.get(best + 1)
+    if limit and not best:
+        raise limit
+    return Largest(best, program, tried, str(limit) if limit else None)
 
 
 def reach(nbytes: Sequence[int], budget: int) -> int:

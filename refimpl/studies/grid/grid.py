@@ -18,6 +18,7 @@ from refimpl.studies.grid.rows import GridPoint, Row, row
 from refimpl.text import RefimplError, naming, opened
 
 Texts = Sequence[str | float | int]
+Batches = Sequence[int | str | None]
 
 
 class StudyError(RefimplError, ValueError):
@@ -26,7 +27,7 @@ class StudyError(RefimplError, ValueError):
 
 def points(
     networks: Sequence[str], setups: Sequence[str], machines: Sequence[str] = ("titan-x",), budgets: Texts = ("",),
-    batches: Sequence[int | None] = (None,),
+    batches: Batches = (None,),
 ) -> list[GridPoint]:  # fmt: skip
     """The product, network by network."""
     for what, given in (("networks", networks), ("setups", setups), ("machines", machines), ("budgets", budgets)):
@@ -40,7 +41,7 @@ def points(
 
 def study(
     networks: Sequence[str] = (), setups: Sequence[str] = (), machines: Sequence[str] = ("titan-x",),
-    budgets: Texts = ("",), batches: Sequence[int | None] = (None,), wanted: Sequence[GridPoint] = (), jobs: int = 1,
+    budgets: Texts = ("",), batches: Batches = (None,), wanted: Sequence[GridPoint] = (), jobs: int = 1,
     out: str | Path | None = None, watch: Callable[[Row], None] = lambda row: None,
 ) -> list[Row]:  # fmt: skip
     """The rows of the product, and of the points `wanted` beside it, in this order.
@@ -50,7 +51,7 @@ def study(
         setups: names, as `refimpl compare --with` takes them.
         machines: names, or files of profiles.
         budgets: bytes, "12GiB", 0.5 of what the baseline needs, "least+50%" of the way to that from the setup's least.
-        batches: images an iteration; None: the network's own number.
+        batches: images an iteration; None: the network's own number; "largest": the largest that fits.
         wanted: points beside the product.
         jobs: processes.
         out: the file of rows; None: nothing is kept.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import process_time
 from typing import Any, NamedTuple
 
@@ -17,22 +17,24 @@ import refimpl
 from refimpl.fit.by_name import budget_bytes
 from refimpl.fit.least_budget import least_budget, needed_by_baseline
 from refimpl.machine import Machine
+from refimpl.names.budgets import parse
 from refimpl.names.machines import named
 from refimpl.names.presets import setup as setup_named
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, plan
-from refimpl.planner.largest import unlimited_baseline
-from refimpl.text import RefimplError, one_line
+from refimpl.planner.largest import largest, unlimited_baseline
+from refimpl.text import RefimplError, one_line, size
 
 #: Field → what it is.  Bytes are whole numbers, times are seconds by the machine's model.
 FIELDS = {
     "key": "a hash of the five fields that follow and of the version",
     "network": "as it was named", "setup": "as it was named", "machine": "as it was named",
     "budget": "as it was written; empty: all of the machine's memory", "batch": "images or sequences an iteration",
+    "largest": "whether that is the largest batch tried that fits; of a search, its setup that needs least memory",
     "version": "of this package",
     "fits": "whether there is a program; empty where the question itself was refused",
-    "why": "where there is none: one line that says why",
+    "why": "where there is none, one line that says why; of a largest batch, what limits it if that is not memory",
     "budget_bytes": "the limit", "pool_bytes": "the part of it that the program's blocks may use",
     "peak_bytes": "the most that they use", "resident_bytes": "of weights, gradients and states, all the time",
     "seconds": "of an iteration", "slow_down": "seconds over those of the baseline with memory enough",
@@ -41,6 +43,8 @@ FIELDS = {
     "again": "forward steps that run again", "waits": "of one stream for another",
     "planning_seconds": "processor seconds of the plan", "program": "a hash of the program, addresses included",
 }  # fmt: skip
+
+LARGEST = "largest"  #: as a batch: the largest one tried that fits
 
 Row = dict[str, Any]  #: field → value
 
@@ -52,7 +56,7 @@ class GridPoint(NamedTuple):
     setup: str
     machine: str
     budget: str = ""  #: as `refimpl plan --budget` has it, or "least+50%"; empty: the machine's memory
-    batch: int | None = None  #: None: the network's own
+    batch: int | str | None = None  #: None: the network's own; `LARGEST`
 
     @property
     def key(self) -> str:
@@ -61,10 +65,15 @@ class GridPoint(NamedTuple):
 
 def row(point: GridPoint) -> Row:
     """The row of a point, with every field; a point that makes no sense has a row that says why."""
-    made: Row = dict.fromkeys(FIELDS) | point._asdict() | {"key": point.key, "version": refimpl.__version__}
+    made: Row = dict.fromkeys(FIELDS) | point._asdict() | {
+        "key": point.key, "version": refimpl.__version__, "largest": point.batch == LARGEST,
+    }  # fmt: skip
     began = process_time()
     try:
-        network, machine, setup = network_of(point.network, point.batch), named(point.machine), setup_named(point.setup)
+        machine, setup = named(point.machine), setup_named(point.setup)
+        if isinstance(point.batch, str):
+            return made | of_largest(point, setup, machine)
+        network = network_of(point.network, point.batch)
         budget = bytes_of(point.budget, network, setup, machine)
         made |= {"batch": network.batch, "budget_bytes": budget, "resident_bytes": network.resident_bytes}
         began = process_time()
@@ -86,6 +95,23 @@ def of_program(program: Program, machine: Machine) -> Row:
         "again": counts.recomputed_layers, **{name: getattr(counts, name) for name in moved},
         "program": fingerprint(program),
     }  # fmt: skip
+
+
+def of_largest(point: GridPoint, setup: Setup, machine: Machine) -> Row:
+    """What is to be said of the largest batch that fits."""
+    if point.batch != LARGEST:
+        raise RefimplError(f"a batch is {point.batch!r}; give a whole number, or {LARGEST!r}")
+    if point.budget.startswith("least") or not isinstance(parse(point.budget or machine.memory_bytes), int):
+        raise RefimplError(
+            f"{point.budget!r} depends on the batch; give a {LARGEST} batch a budget as in 12GiB, or none"
+        )
+    budget, began = budget_bytes(point.budget or None, network_of(point.network, 1), machine), process_time()
+    found = largest(partial(build, point.network), setup, machine, budget)
+    made: Row = {"batch": found.size, "budget_bytes": budget, "planning_seconds": process_time() - began}
+    made |= {"why": found.no_kernel}
+    if found.program is None:
+        return made | {"fits": False, "why": f"not even a batch of 1 fits {size(budget)}"}
+    return made | {"resident_bytes": found.program.network.resident_bytes} | of_program(found.program, machine)
 
 
 def fingerprint(program: Program) -> str:

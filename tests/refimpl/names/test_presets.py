@@ -193,3 +193,13 @@ def test_assignments() -> None:
     for texts in (["liveness"], ["=x"], ["liveness="], ["join=yes", "join=no"]):
         with pytest.raises(SetupError):
             assignments(texts)
+
+
+def test_the_effort_of_a_search_is_a_word_of_its_setup() -> None:
+    assert setup("combined effort=30") == dataclasses.replace(COMBINED, effort=30)
+    assert setup("combined", {"effort": "30"}) == setup("combined, effort=30") != COMBINED
+    with raises_naming(SetupError, "effort=30", "combined", "vdnn-dyn"):
+        setup("vdnn-dyn effort=30")
+    for text in ("0", "-1", "much", "1.5"):
+        with raises_naming(SetupError, f"effort={text}", "effort=200"):
+            setup(f"combined effort={text}")

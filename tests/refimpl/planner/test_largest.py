@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels.arguments import KernelError
 from refimpl.memory import UNLIMITED, BestFit, BlockHeap, BothEnds
 from refimpl.network import Builder, Network
 from refimpl.network.zoo import build
@@ -19,6 +20,7 @@ from refimpl.planner import largest as searching
 from refimpl.planner.baseline import NetworkWide
 from refimpl.planner.largest import attempt, largest, least_conceivable, reach
 from refimpl.vdnn import VDNN_DYN
+from tests.messages import raises_naming
 from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, machine, setup
 
 MACHINE = machine()
@@ -89,6 +91,22 @@ def test_nothing_fits() -> None:
     one = least_conceivable(tiny(1))
     found = largest(tiny, SETUPS["network-wide"], MACHINE, one)  # conceivable, and yet too little
     assert found.size == 0 and found.tried == {1: False}
+
+
+def with_many_numbers(batch: int) -> Network:
+    """A map of 2²⁶ numbers an image: 31 images are 2³¹ less 2²⁶ of them, and no kernel can index those of 32."""
+    b = Builder("many", (batch, 1, 1 << 13, 1 << 13))
+    b.conv(1, 1)
+    b.pixel_softmax()
+    return b.build()
+
+
+def test_a_size_that_no_kernel_can_index_is_too_large() -> None:
+    found = largest(with_many_numbers, PLAIN, MACHINE, UNLIMITED // 2)
+    assert found.size == 31 and found.tried[32] is False and "2147483647" in (found.no_kernel or "")
+    assert largest(with_many_numbers, PLAIN, MACHINE, 4 << 30).no_kernel is None
+    with raises_naming(KernelError, "2147483647"):
+        largest(lambda batch: with_many_numbers(32 * batch), PLAIN, MACHINE, UNLIMITED // 2)
 
 
 def test_a_policy_that_searches_is_asked_by_its_frugal_candidate() -> None:

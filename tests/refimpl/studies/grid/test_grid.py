@@ -12,7 +12,7 @@ import refimpl
 from refimpl import cli
 from refimpl.studies.grid import grid
 from refimpl.studies.grid.grid import StudyError, points, study
-from refimpl.studies.grid.rows import FIELDS, GridPoint, Row, row
+from refimpl.studies.grid.rows import FIELDS, GridPoint, Row, fingerprint, row
 from tests.messages import raises_naming
 
 SETUPS, BUDGETS = ["baseline", "vdnn-dyn", "superneurons"], [0.6, "least+50%"]
@@ -53,6 +53,27 @@ def test_what_does_not_fit_and_what_is_refused_have_rows_that_say_why() -> None:
     )
     assert tight["fits"] is False and "does not fit" in tight["why"] and tight["seconds"] is None
     assert wrong["fits"] is None and "'x'" in wrong["why"]
+
+
+def test_the_largest_batch_is_a_row_of_its_program() -> None:
+    (one,) = study(["tiny-vgg"], ["vdnn-all"], budgets=["8MiB"], batches=["largest"])
+    assert one["largest"] and one["fits"] and one["batch"] > 1
+    program = refimpl.plan(refimpl.networks.build("tiny-vgg", one["batch"]), "vdnn-all", "titan-x", "8MiB")
+    assert one["peak_bytes"] == program.peak_bytes and one["program"] == fingerprint(program)
+    more, same = study(["tiny-vgg"], ["vdnn-all"], budgets=["8MiB"], batches=[one["batch"] + 1, one["batch"]])
+    assert more["fits"] is False and same["fits"] and not same["largest"]
+
+
+def test_a_largest_batch_that_is_none_or_has_no_bytes() -> None:
+    none, share, least, other = study(
+        wanted=[
+            GridPoint("tiny-vgg", "vdnn-all", "titan-x", budget, batch)
+            for budget, batch in (("512KiB", "largest"), ("0.4", "largest"), ("least", "largest"), ("", "most"))
+        ]
+    )
+    assert none["fits"] is False and none["batch"] == 0 and "512 KiB" in none["why"]
+    assert all(one["fits"] is None for one in (share, least, other))
+    assert "0.4" in share["why"] and "least" in least["why"] and "most" in other["why"]
 
 
 def test_least_and_a_share_of_the_way() -> None:
