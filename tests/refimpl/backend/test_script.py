@@ -415,6 +415,21 @@ def test_several_inputs_and_losses_are_written_out(make: Any, monkeypatch: pytes
     check(least_plan(make(), wanted("superneurons"), H100, 0.3), monkeypatch)
 
 
+def alike() -> Network:
+    """Layers whose names are one identifier, words of Python and of the script, and no identifier at all."""
+    b = Builder("alike", (3, 2, 4, 4))
+    for name in ("a.b", "a-b", "a_b", "train", "lambda", "1", "--"):
+        b.conv(2, 1, name=name)
+    b.fc(3, name="memory")
+    b.softmax()
+    return b.build()
+
+
+def test_names_of_layers_that_are_one_identifier_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = check(least_plan(alike(), wanted("superneurons"), H100, 0.5), monkeypatch)
+    assert {"a_b_w", "a_b_w_2", "a_b_w_3"} <= set(re.findall(r"\w+", text))
+
+
 @pytest.mark.emulated
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [several, weighted])

@@ -336,6 +336,21 @@ def test_own_targets_and_labels_a_pixel(
     assert lacks(wrong("run", "mine.py:pixels", *cpu, "--data", "small.npz"), "4×4", "8×8") == []
 
 
+def test_a_small_network_has_the_classes_of_its_data(refimpl: Command, tmp_path: Path) -> None:
+    """As many outputs as a file says; a file's own number of classes, also where images of some are missing."""
+    random = np.random.default_rng(0)
+    for classes, said in ((3, None), (14, None), (3, 5)):
+        path, labels = tmp_path / f"{classes}_{said}.npz", np.arange(20) % classes
+        given: dict[str, Any] = {} if said is None else {"classes": said}
+        np.savez(path, images=random.normal(size=(20, 1, 8, 8)).astype(np.float32), labels=labels, **given)
+        saved = tmp_path / "saved.npz"
+        run = ("run", "lenet", "--batch", 4, "--backend", "cpu", "--steps", 1)
+        done = refimpl(*run, "--data", path, "--save", saved)
+        assert done.status == 0, done.err
+        with np.load(saved) as file:
+            assert file["fc4.b"].size == (said or classes)
+
+
 def test_a_validation_split_of_ones_own(refimpl: Command, wrong: Wrong, tmp_path: Path) -> None:
     mine, other = tmp_path / "mine.npz", tmp_path / "other.npz"
     random = np.random.default_rng(0)
