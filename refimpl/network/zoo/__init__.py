@@ -29,16 +29,29 @@ from refimpl.network.zoo.resnet import resnet, resnet50, resnet101, resnet152
 from refimpl.network.zoo.segmentation import fcn_resnet50, tiny_unet, unet
 from refimpl.network.zoo.shufflenet import shufflenet_v2
 from refimpl.network.zoo.small import lenet, tiny_inception, tiny_resnet, tiny_vgg
+from refimpl.network.zoo.transformers import (
+    bert_base,
+    gpt2,
+    gpt2_medium,
+    gpt2_xl,
+    llama3_1b,
+    tiny_bert,
+    tiny_gpt,
+    tiny_llama,
+    tiny_vit,
+    vit_b16,
+)
 from refimpl.network.zoo.vdnnpp_demo import vdnnpp_demo
 from refimpl.network.zoo.vgg import vgg, vgg11, vgg16, vgg19, vgg116, vgg216, vgg316, vgg416
 from refimpl.text import closest
 
 __all__ = [
-    "FAMILIES", "NETWORKS", "Recipe", "alexnet", "alexnet_superneurons", "alexnet_vdnnpp", "build", "convnext_tiny",
-    "efficientnet_b0", "fcn_resnet50", "from_onnx", "from_torch", "googlenet", "inceptionv4", "lenet",
-    "mobilenet_v3_small", "overfeat", "regnet_y_400mf", "resnet", "resnet50", "resnet101", "resnet152",
-    "shufflenet_v2", "tiny_convnext", "tiny_inception", "tiny_resnet", "tiny_se", "tiny_unet", "tiny_vgg", "unet",
-    "vdnnpp_demo", "vgg", "vgg11", "vgg16", "vgg19", "vgg116", "vgg216", "vgg316", "vgg416",
+    "FAMILIES", "NETWORKS", "Recipe", "alexnet", "alexnet_superneurons", "alexnet_vdnnpp", "bert_base", "build",
+    "convnext_tiny", "efficientnet_b0", "fcn_resnet50", "from_onnx", "from_torch", "googlenet", "gpt2", "gpt2_medium",
+    "gpt2_xl", "inceptionv4", "lenet", "llama3_1b", "mobilenet_v3_small", "overfeat", "regnet_y_400mf", "resnet",
+    "resnet50", "resnet101", "resnet152", "shufflenet_v2", "tiny_bert", "tiny_convnext", "tiny_gpt", "tiny_inception",
+    "tiny_llama", "tiny_resnet", "tiny_se", "tiny_unet", "tiny_vgg", "tiny_vit", "unet", "vdnnpp_demo", "vgg",
+    "vgg11", "vgg16", "vgg19", "vgg116", "vgg216", "vgg316", "vgg416", "vit_b16",
 ]  # fmt: skip
 
 ALIASES = {"vgg-a": "vgg11", "inception-v4": "inceptionv4"}
@@ -85,9 +98,19 @@ LATER = {
     "shufflenet-v2": Recipe(shufflenet_v2, 128, "ShuffleNet v2, 1×: channels that are split and shuffled"),
     "unet": Recipe(unet, 16, "U-Net, padded and normalised, a class a pixel of 3×256²"),
     "fcn-resnet50": Recipe(fcn_resnet50, 16, "fully convolutional ResNet-50, a class a pixel of 3×256²"),
+    "vit-b16": Recipe(vit_b16, 64, "ViT-B/16: attention over patches of 16², 224²"),
+    "gpt2": Recipe(gpt2, 8, "GPT-2, 124M parameters: the next of 50,257 words, windows of 1,024"),
+    "gpt2-medium": Recipe(gpt2_medium, 8, "GPT-2, 355M parameters"),
+    "gpt2-xl": Recipe(gpt2_xl, 4, "GPT-2, 1,558M parameters"),
+    "bert-base": Recipe(bert_base, 16, "BERT, 110M parameters: masked words, windows of 512"),
+    "llama3-1b": Recipe(llama3_1b, 1, "Llama 3.2, 1,236M parameters: grouped queries, SwiGLU, windows of 2,048"),
     "tiny-se": Recipe(tiny_se, 32, "for teaching: channels with gates (squeeze and excitation), 3×32²"),
     "tiny-convnext": Recipe(tiny_convnext, 32, "for teaching: layer normalisation, GELU, dropped branches, 3×32²"),
     "tiny-unet": Recipe(tiny_unet, 32, "for teaching: maps that shrink and grow again, a class a pixel of 3×32²"),
+    "tiny-vit": Recipe(tiny_vit, 32, "for teaching: attention over patches, 3×32²"),
+    "tiny-gpt": Recipe(tiny_gpt, 16, "for teaching: the next byte of a text, windows of 64"),
+    "tiny-bert": Recipe(tiny_bert, 16, "for teaching: masked bytes of a text, windows of 64"),
+    "tiny-llama": Recipe(tiny_llama, 16, "for teaching: the next byte, with Llama's layers, windows of 64"),
 }
 PLAIN |= LATER
 

@@ -43,6 +43,11 @@ PUBLISHED = {
     "mobilenet-v3-small": 2_542_856, "efficientnet-b0": 5_288_548,  # torchvision's
     "fcn-resnet50": 35_322_218 - 2_365_205,  # torchvision's, without its auxiliary end
     "convnext-tiny": 28_589_128, "shufflenet-v2": 2_278_604, "regnet-y-400mf": 4_344_144,
+    "vit-b16": 86_567_656,  # torchvision's
+    # Hugging Face's transformers, whose models of these sizes have the released weights, tied weights counted once:
+    "gpt2": 124_439_808, "gpt2-medium": 354_823_168, "gpt2-xl": 1_557_611_200,
+    "bert-base": 109_514_298 - 2 * 768,  # BertForMaskedLM of bert-base-uncased, without the types of its two segments
+    "llama3-1b": 1_235_814_400,
 }  # fmt: skip
 
 
@@ -90,7 +95,8 @@ def test_shapes_are_those_of_pytorch(name: str, torch: Any) -> None:
     """Its operators on its device "meta", which computes nothing but shapes."""
     network = build(name, 2)
     maps: dict[Layer, Any] = {}
-    batch = torch.empty(network.input.shape, device="meta")
+    dtype = torch.int32 if network.input.dtype == "int32" else torch.float32
+    batch = torch.empty(network.input.shape, dtype=dtype, device="meta")
     tensors = [t for layer in network.layers for t in layer.statistics.values()]
     tensors += [parameter.weight for _, _, parameter in network.parameters()]
     state = {tensor.name: torch.empty(tensor.shape, device="meta") for tensor in tensors}

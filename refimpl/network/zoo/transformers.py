@@ -1,0 +1,266 @@
+"""Transformers (Vaswani and others, "Attention is all you need", 2017), of images and of text, and small ones.
+
+A map of tokens is (windows, channels, tokens, 1).  A linear layer that every token goes through is a 1×1 convolution.
+Queries, keys and values are one map, which one convolution makes.
+
+| | ViT | GPT-2 | BERT | Llama 3 |
+| --- | --- | --- | --- | --- |
+| a token is | a patch of the image, or the class | a word | a word, some of them masked | a word |
+| it sees | all others | those before it | all others | those before it |
+| its place is | learnt, added | learnt, added | learnt, added | an angle that queries and keys are turned by |
+| normalisation | LayerNorm, before each part | as ViT | LayerNorm, after each part | RMS, before each part |
+| the wide part | GELU | GELU, by tanh | GELU | SiLU of one half times the other (SwiGLU) |
+| what is told apart | classes, at the class token | the next word | the masked words | the next word |
+
+First weights are normally distributed around 0, of standard deviation 0.02, as GPT-2's and BERT's; biases are 0, and
+factors 1.  Where a convolution's output is added to what goes around it, GPT-2 divides the deviation by the root of
+the number of such sums, 2L of L layers, so that the sum does not grow with the depth; ViT and Llama do so here, too.
+The small ones are narrower, so their deviation is larger (He's rule).  None drops anything out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+from refimpl.network.builder import Builder
+from refimpl.network.conventions import VDNN, Conventions
+from refimpl.network.layer import Layer
+from refimpl.network.network import Network
+from refimpl.network.zoo.parts import classified, spelled
+
+Shape = tuple[int, int, int]
+SPREAD = 0.02  #: the first weights' standard deviation
+BYTES = 256  #: words of text that is read byte by byte
+
+
+@dataclass(frozen=True)
+class BlockStyle:
+    """What the blocks of a network have alike."""
+
+    layers: int
+    heads: int
+    wide: int  #: channels between the two convolutions of the wide part
+    causal: bool = False
+    before: bool = True  #: whether the input of each part is normalised; else the sum after it
+    epsilon: float = 1e-5
+    gelu: str = "none"
+    spread: float = SPREAD  #: of the first weights
+    embedded: float = SPREAD  #: of the first words and places
+
+    @property
+    def of_sums(self) -> float:
+        """The spread of the convolutions whose output is added to what goes around them."""
+        return self.spread / sqrt(2 * self.layers) if self.before else self.spread
+
+
+def _block(b: Builder, style: BlockStyle, name: str, x: Layer) -> Layer:
+    """Attention, then the wide part, each with a way around it."""
+    channels = x.shape[1]
+    b.conv(3 * channels, 1, name=f"{name}.qkv", after=_before(b, style, f"{name}.norm1", x), spread=style.spread)
+    b.attention(style.heads, style.causal, name=f"{name}.attention")
+    through = b.conv(channels, 1, name=f"{name}.out", spread=style.of_sums)
+    x = _after(b, style, f"{name}.norm1", b.join(through, x, name=f"{name}.join1"))
+    b.conv(style.wide, 1, name=f"{name}.widen", after=_before(b, style, f"{name}.norm2", x), spread=style.spread)
+    b.gelu(style.gelu, name=f"{name}.gelu")
+    through = b.conv(channels, 1, name=f"{name}.narrow", spread=style.of_sums)
+    return _after(b, style, f"{name}.norm2", b.join(through, x, name=f"{name}.join2"))
+
+
+def _before(b: Builder, style: BlockStyle, name: str, x: Layer) -> Layer:
+    return b.layernorm(style.epsilon, name=name, after=x) if style.before else x
+
+
+def _after(b: Builder, style: BlockStyle, name: str, x: Layer) -> Layer:
+    return x if style.before else b.layernorm(style.epsilon, name=name, after=x)
+
+
+def _blocks(b: Builder, style: BlockStyle) -> Layer:
+    """All of them, and the normalisation that follows where each part's input is normalised."""
+    x = b.last
+    for i in range(1, style.layers + 1):
+        x = _block(b, style, f"{i}", x)
+    return b.layernorm(style.epsilon, name="norm") if style.before else x
+
+
+def _words(b: Builder, words: int, width: int, style: BlockStyle) -> Layer:
+    """The embedding, and the places added to it."""
+    table = b.embedding(words, width, name="words", spread=style.embedded)
+    b.position(name="position", spread=style.embedded)
+    return table
+
+
+def _told(b: Builder, table: Layer, bias: bool = False) -> Network:
+    """The end: the table of the embedding once more, as a matrix, and the loss of every token."""
+    head = b.conv(table.options["words"], 1, bias=bias, name="head")
+    b.share(table, head, own_bias=bias)
+    b.pixel_softmax(name="softmax")
+    return b.build()
+
+
+# -- of images ---------------------------------------------------------------------------------------------------------
+
+
+def vit_b16(
+    batch: int = 64, conventions: Conventions = VDNN, shape: Shape = (3, 224, 224), classes: int = 1000,
+    patch: int = 16, layers: int = 12, width: int = 768, heads: int = 12,
+) -> Network:  # fmt: skip
+    """ViT-B/16 (Dosovitskiy and others, "An image is worth 16×16 words", 2021), as torchvision has it."""
+    b = Builder(spelled("vit-b16", conventions), (batch, *shape), conventions)
+    return _vit(b, patch, width, BlockStyle(layers, heads, 4 * width, epsilon=1e-6), classes)
+
+
+def tiny_vit(
+    batch: int = 32, conventions: Conventions = VDNN, shape: Shape = (3, 32, 32), classes: int = 10,
+    layers: int = 2, width: int = 32, heads: int = 4,
+) -> Network:  # fmt: skip
+    """Patches of 4², or of 2² where an image has fewer than 16 rows; two layers of 32 channels and 4 heads."""
+    b = Builder(spelled("tiny-vit", conventions), (batch, *shape), conventions)
+    return _vit(b, 2 if shape[1] < 16 else 4, width, _small(layers, width, heads, embedded=0.5), classes)
+
+
+def _small(layers: int, width: int, heads: int, **more: Any) -> BlockStyle:
+    return BlockStyle(layers, heads, 4 * width, spread=sqrt(2 / width), **more)
+
+
+def _vit(b: Builder, patch: int, width: int, style: BlockStyle, classes: int) -> Network:
+    b.conv(width, patch, patch, name="patches")
+    b.prepend(name="class")
+    b.position(name="position", spread=style.embedded)
+    _blocks(b, style)
+    b.take(1, axis=2, name="first")
+    return classified(b, classes)
+
+
+# -- of text -----------------------------------------------------------------------------------------------------------
+
+
+def gpt2(
+    batch: int = 8, conventions: Conventions = VDNN, tokens: int = 1024, words: int = 50257, layers: int = 12,
+    width: int = 768, heads: int = 12,
+) -> Network:  # fmt: skip
+    """The smallest of GPT-2, of 124M parameters (Radford and others, 2019)."""
+    return _gpt("gpt2", batch, conventions, tokens, words, width, _gpt2_style(layers, width, heads))
+
+
+def gpt2_medium(
+    batch: int = 8, conventions: Conventions = VDNN, tokens: int = 1024, words: int = 50257, layers: int = 24,
+    width: int = 1024, heads: int = 16,
+) -> Network:  # fmt: skip
+    """The second smallest of GPT-2, of 355M parameters."""
+    return _gpt("gpt2-medium", batch, conventions, tokens, words, width, _gpt2_style(layers, width, heads))
+
+
+def gpt2_xl(
+    batch: int = 4, conventions: Conventions = VDNN, tokens: int = 1024, words: int = 50257, layers: int = 48,
+    width: int = 1600, heads: int = 25,
+) -> Network:  # fmt: skip
+    """The largest of GPT-2, of 1,558M parameters."""
+    return _gpt("gpt2-xl", batch, conventions, tokens, words, width, _gpt2_style(layers, width, heads))
+
+
+def tiny_gpt(
+    batch: int = 16, conventions: Conventions = VDNN, tokens: int = 64, words: int = BYTES, layers: int = 2,
+    width: int = 64, heads: int = 4,
+) -> Network:  # fmt: skip
+    """GPT-2 with two layers of 64 channels and 4 heads, for text byte by byte."""
+    return _gpt("tiny-gpt", batch, conventions, tokens, words, width, _small(layers, width, heads, causal=True))
+
+
+def _gpt2_style(layers: int, width: int, heads: int) -> BlockStyle:
+    return BlockStyle(layers, heads, 4 * width, causal=True, gelu="tanh")
+
+
+def _gpt(
+    name: str, batch: int, conventions: Conventions, tokens: int, words: int, width: int, style: BlockStyle
+) -> Network:
+    b = Builder(spelled(name, conventions), (batch, tokens), conventions, dtype="int32")
+    table = _words(b, words, width, style)
+    _blocks(b, style)
+    return _told(b, table)
+
+
+def bert_base(
+    batch: int = 16, conventions: Conventions = VDNN, tokens: int = 512, words: int = 30522, layers: int = 12,
+    width: int = 768, heads: int = 12,
+) -> Network:  # fmt: skip
+    """BERT (Devlin and others, 2019), trained to tell masked words, of one segment.
+
+    So without the two learnt numbers a channel that tell two segments apart, and without the layer that tells whether
+    the second follows the first.
+    """
+    style = BlockStyle(layers, heads, 4 * width, before=False, epsilon=1e-12)
+    return _bert("bert-base", batch, conventions, tokens, words, width, style)
+
+
+def tiny_bert(
+    batch: int = 16, conventions: Conventions = VDNN, tokens: int = 64, words: int = BYTES + 1, layers: int = 2,
+    width: int = 64, heads: int = 4,
+) -> Network:  # fmt: skip
+    """BERT with two layers of 64 channels and 4 heads, for text byte by byte; the last word is the mask."""
+    return _bert("tiny-bert", batch, conventions, tokens, words, width, _small(layers, width, heads, before=False))
+
+
+def _bert(
+    name: str, batch: int, conventions: Conventions, tokens: int, words: int, width: int, style: BlockStyle
+) -> Network:
+    b = Builder(spelled(name, conventions), (batch, tokens), conventions, dtype="int32")
+    table = _words(b, words, width, style)
+    b.layernorm(style.epsilon, name="words.norm")
+    _blocks(b, style)
+    b.conv(width, 1, name="head.dense", spread=style.spread)
+    b.gelu(name="head.gelu")
+    b.layernorm(style.epsilon, name="head.norm")
+    return _told(b, table, bias=True)
+
+
+def llama3_1b(
+    batch: int = 1, conventions: Conventions = VDNN, tokens: int = 2048, words: int = 128256, layers: int = 16,
+    width: int = 2048, heads: int = 32, kv_heads: int = 8, wide: int = 8192,
+) -> Network:  # fmt: skip
+    """Llama 3.2 of 1B parameters (Grattafiori and others, "The Llama 3 herd of models", 2024; Meta's model card).
+
+    Without the other angles that it has for texts longer than 8,192 tokens.
+    """
+    style = BlockStyle(layers, heads, wide, causal=True)
+    return _llama("llama3-1b", batch, conventions, tokens, words, width, kv_heads, 500_000.0, style)
+
+
+def tiny_llama(
+    batch: int = 16, conventions: Conventions = VDNN, tokens: int = 64, words: int = BYTES, layers: int = 2,
+    width: int = 64, heads: int = 4, kv_heads: int = 2,
+) -> Network:  # fmt: skip
+    """Llama with two layers of 64 channels, 4 heads of queries and 2 of keys and values, for text byte by byte."""
+    style = BlockStyle(layers, heads, 3 * width, causal=True, spread=sqrt(2 / width))
+    return _llama("tiny-llama", batch, conventions, tokens, words, width, kv_heads, 10_000.0, style)
+
+
+def _llama(
+    name: str, batch: int, conventions: Conventions, tokens: int, words: int, width: int, kv_heads: int, base: float,
+    style: BlockStyle,
+) -> Network:  # fmt: skip
+    b = Builder(spelled(name, conventions), (batch, tokens), conventions, dtype="int32")
+    x = table = b.embedding(words, width, name="words", spread=style.embedded)
+    for i in range(1, style.layers + 1):
+        x = _gated_block(b, style, f"{i}", x, kv_heads, base)
+    b.rmsnorm(style.epsilon, name="norm")
+    return _told(b, table)
+
+
+def _gated_block(b: Builder, style: BlockStyle, name: str, x: Layer, kv_heads: int, base: float) -> Layer:
+    channels, heads = x.shape[1], style.heads
+    b.rmsnorm(style.epsilon, name=f"{name}.norm1", after=x)
+    qkv = (heads + 2 * kv_heads) * channels // heads
+    b.conv(qkv, 1, bias=False, name=f"{name}.qkv", spread=style.spread)
+    b.rotary(heads, kv_heads, base=base, name=f"{name}.rotary")
+    b.attention(heads, style.causal, kv_heads, name=f"{name}.attention")
+    b.conv(channels, 1, bias=False, name=f"{name}.out", spread=style.of_sums)
+    x = b.join(b.last, x, name=f"{name}.join1")
+    normed = b.rmsnorm(style.epsilon, name=f"{name}.norm2")
+    b.conv(style.wide, 1, bias=False, name=f"{name}.gate", spread=style.spread)
+    gate = b.silu(name=f"{name}.silu")
+    up = b.conv(style.wide, 1, bias=False, name=f"{name}.widen", after=normed, spread=style.spread)
+    b.mul(up, gate, name=f"{name}.gated")
+    b.conv(channels, 1, bias=False, name=f"{name}.narrow", spread=style.of_sums)
+    return b.join(b.last, x, name=f"{name}.join2")
