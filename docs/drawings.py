@@ -32,7 +32,7 @@ PURPOSE = {
     "refimpl.names": "names → networks, machines, modules, presets, budgets",
     "refimpl.fit": "what fits: by name, the least budget, remedies",
     "refimpl.cli": "the command refimpl",
-    "refimpl.studies": "what evaluates: optimum, pareto, fragmentation, bench, reproduce",
+    "refimpl.studies": "what evaluates: optimum, pareto, transformers, fragmentation, bench, reproduce",
 }
 WEIGHT = {"kernels": 2.6, "refimpl.superneurons": 1.2, "refimpl.backend": 1.6}  #: widths on a floor; the others are 1
 

@@ -43,6 +43,10 @@ ROOMS = {
         ["refimpl.studies.optimum", "refimpl.studies.pareto", "refimpl.studies.fragmentation"],
         "A lower bound, exhaustive search and Rotor; seconds over budgets; the pool's holes. See [](/optimum.md).",
     ),
+    "transformers": (
+        ["refimpl.studies.transformers"],
+        "The policies on transformers, beside the checkpoints that users know. See [](/slots/recompute.md).",
+    ),
     "bench": (["refimpl.studies.bench"], "Kernels and the planner, timed. See [](/speed.md)."),
     "reproduce": (
         ["refimpl.studies.reproduce", "refimpl.studies.drawing"],

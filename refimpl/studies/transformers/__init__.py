@@ -1,0 +1,1 @@
+"""Transformers: the papers' rules on networks that the papers did not know, beside checkpoints that users know."""

@@ -1,0 +1,103 @@
+"""What users of transformers do about memory today: modules of the slot recompute, as yardsticks for the policies.
+
+| yardstick | kept | recomputed |
+| --- | --- | --- |
+| everything kept | every map that backward reads | nothing |
+| per block | each block's input (`torch.utils.checkpoint` around each block) | the rest of the block |
+
+Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), recompute attention's T × T
+maps alone, which they call selective.  A layer of the kind attention has no such maps: its probabilities are
+workspace, and its backward recomputes them.  So "everything kept" is what their selective recomputation keeps.
+
+A block is found by the structure, and not by a name: a residual branch leaves where all later layers see the earlier
+ones through one layer alone, and it ends where that is so again.  The branches with attention begin the blocks; in a
+network without attention each branch is a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+from refimpl.combined import Dropped, Fates
+from refimpl.combined.modules import BoundDropped
+from refimpl.network import Layer, Network, Tensor
+from refimpl.planner import PlanContext, slots
+
+
+@dataclass(frozen=True)
+class NetworkBlock:
+    """Layers between two that everything passes through."""
+
+    before: Layer  #: its output is the block's input
+    layers: tuple[Layer, ...]  #: in forward order; the output of the last one is what follows sees of them
+
+    @property
+    def attends(self) -> bool:
+        return any(layer.kind == "attention" for layer in self.layers)
+
+    @property
+    def branches(self) -> bool:
+        return len(self.layers) > 1
+
+
+def passages(layers: Sequence[Layer]) -> list[Layer]:
+    """The layers through which alone all later ones see the earlier ones, in forward order."""
+    place = {layer: number for number, layer in enumerate(layers)}
+    found: list[Layer] = []
+    read_until = 0  # the last place at which an earlier layer is read
+    for number, layer in enumerate(layers):
+        if read_until <= number:
+            found.append(layer)
+        read_until = max([read_until, *(place[reader] for reader in layer.consumers)])
+    return found
+
+
+def blocks(network: Network) -> list[NetworkBlock]:
+    """The blocks of a network, in forward order; none where no residual branch leaves."""
+    layers, through = network.layers, passages(network.layers)
+    place = {layer: number for number, layer in enumerate(layers)}
+    between = [NetworkBlock(one, tuple(layers[place[one] + 1 : place[other] + 1])) for one, other in pairwise(through)]
+    residual = [one for one in between if one.branches]
+    if not residual:
+        return []
+    attend = any(one.attends for one in residual)
+    starts = [place[one.before] for one in residual if one.attends or not attend]
+    ends = [*starts[1:], place[residual[-1].layers[-1]]]
+    spans = zip(starts, ends, strict=True)
+    return [NetworkBlock(layers[start], tuple(layers[start + 1 : end + 1])) for start, end in spans]
+
+
+def inside(block: NetworkBlock) -> list[Tensor]:
+    """A block's own maps, without its input and its output."""
+    ends = {*block.before.outputs, *block.layers[-1].outputs}
+    return [y for layer in block.layers for y in dict.fromkeys(layer.outputs) if y not in ends]
+
+
+@dataclass(frozen=True)
+class PerBlock(slots.Recompute):
+    """Keeps each block's input; backward runs the block again, as far as it reads, and keeps that until it is read.
+
+    As `torch.utils.checkpoint` does around each block, with `use_reentrant=False`: it stops early, too.
+    """
+
+    name: ClassVar[str] = "per-block"
+    summary: ClassVar[str] = "each block's input is kept, and the rest of the block recomputed"
+    needs: ClassVar = frozenset({"release"})
+    offers: ClassVar = frozenset({"rebuild"})
+
+    def bind(self, context: PlanContext) -> BoundDropped:
+        have_fates = set(context.maps_across())
+        dropped = [x.name for block in blocks(context.network) for x in inside(block) if x in have_fates]
+        return Dropped(Fates.of(dict.fromkeys(dropped, "drop"))).bind(context)
+
+
+PER_BLOCK = PerBlock()
+
+#: Yardstick → its setup, as `refimpl compare --with` takes it.
+YARDSTICKS = {
+    "everything kept": "baseline liveness=layer-wise algorithms=fastest-that-fits",
+    "per block": f"baseline liveness=layer-wise algorithms=fastest-that-fits recompute={__name__}:PER_BLOCK",
+}
