@@ -47,6 +47,10 @@ ROOMS = {
         ["refimpl.studies.transformers"],
         "The policies on transformers, beside the checkpoints that users know. See [](/slots/recompute.md).",
     ),
+    "study": (
+        ["refimpl.studies.grid", "refimpl.studies.workers"],
+        "A grid of networks, setups and budgets. See [](/study.md).",
+    ),
     "bench": (["refimpl.studies.bench"], "Kernels and the planner, timed. See [](/speed.md)."),
     "reproduce": (
         ["refimpl.studies.reproduce", "refimpl.studies.drawing"],

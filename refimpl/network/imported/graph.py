@@ -512,7 +512,7 @@ def gathered(call: OperatorCall, axis: int, numbers: Sequence[float]) -> Transla
     if order and order == [*range(order[0], order[0] + len(order))]:
         return part(call, axis, order[0], len(order), keep=len(call.whole) == len(before))
     if sorted(order) != [*range(count)]:
-        found = f"{len(order)} numbers of the {count} of axis {axis}"
+        found = f"{counted(len(order), 'number')} of the {count} of axis {axis}"
         raise Unsupported(f"{found} are not supported, only a permutation of the channels")
     call.inputs = call.inputs[:1]
     return "permute_channels", {"order": order, "axis": axis}

@@ -339,9 +339,9 @@ def test_what_needs_no_gradient_is_frozen_and_what_is_one_weight_is_shared() -> 
 
 def test_one_weight_of_layers_with_their_own_biases_or_none_is_shared() -> None:
     module = nn.Sequential(
-        nn.Flatten(), nn.Linear(576, 12), nn.Linear(12, 12), nn.ReLU(), nn.Linear(12, 12, bias=False)
+        nn.Flatten(), nn.Linear(576, 12), nn.Linear(12, 12), nn.ReLU(), nn.Linear(12, 12, bias=False), nn.Linear(12, 12)
     )
-    module[2].weight = module[4].weight
+    module[2].weight = module[4].weight = module[5].weight
     network = refimpl.networks.from_torch(module, SHAPE)
     assert network.parameter_count == sum(parameter.numel() for parameter in module.parameters())
     images, labels = batch(network)
@@ -350,7 +350,7 @@ def test_one_weight_of_layers_with_their_own_biases_or_none_is_shared() -> None:
         found = trainer.weights()
     torch.nn.functional.cross_entropy(module(torch.tensor(images)), torch.tensor(labels).long()).backward()
     named = dict(module.named_parameters(remove_duplicate=False))
-    assert len(found) == 4
+    assert len(found) == 5
     for name, weight in found.items():
         np.testing.assert_allclose(weight, named[name].detach() - 0.1 * named[name].grad, atol=1e-5, err_msg=name)
 
