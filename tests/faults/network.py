@@ -29,8 +29,8 @@ FAULTS = (
     Fault(
         "x times its sigmoid is imported as x times another's",
         "refimpl/network/imported/torch_module.py",
-        "_operator(gate) in graph.GATED and gate.args[0] is x:",
-        "_operator(gate) in graph.GATED:",
+        "operator_of(gate) in graph.GATED and gate.args[0] is x:",
+        "operator_of(gate) in graph.GATED:",
         "tests/refimpl/network/test_imported_kinds.py",
         slow=True,
     ),

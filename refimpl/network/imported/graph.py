@@ -33,7 +33,9 @@ arrangement that it reads: are these the maps in order?  Is the last axis all ch
 | mul | of two nodes: x and a gate | |
 | scale | | w, one number a channel |
 | concat | axis | |
-| attention, of queries, keys and values | causal | |
+| attention, of queries, keys and values | causal; scale: None for the usual; transposed: keys last | |
+| rotary | rotated, neighbours, base; tokens: their axis | |
+| times | by: a number, of queries or keys | |
 | prepend | axis | w: of every image the same token |
 | position | | w: of every image the same numbers |
 | embedding, of tokens | | w |
@@ -48,15 +50,17 @@ import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from glob import escape
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from refimpl.network.builder import LOSSES, Builder
 from refimpl.network.imported.arrangement import CHANNEL, IMAGE, POSITION, Arrangement, Factor, Mixed
+from refimpl.network.imported.heads import attention, rotary
+from refimpl.network.imported.nodes import NO_PAD, Graph, Made, Node, Unsupported, Value, another_shape, sizes
 from refimpl.network.kinds import TRAITS
 from refimpl.network.layer import FirstValues, Layer, NetworkError
 from refimpl.network.network import Network
@@ -68,37 +72,6 @@ MOST_NUMBERS = (1 << 31) - 1  #: of one image's maps
 LONGEST_NAME = 200  #: letters
 MOST_TOLD, MOST_TOLD_WHY = 20, 3  #: operators, and other reasons, that one refusal names
 STRANGE = re.compile(r"[^\w./:+-]")  #: letters that no layer's name has: names are printed, and written into scripts
-NO_PAD = (0, 0, 0, 0)
-
-
-class Unsupported(Exception):
-    """Why an operation cannot be translated."""
-
-
-@dataclass
-class Node:
-    """One operation with one output, which has the node's name."""
-
-    name: str
-    operation: str
-    inputs: list[str]  #: names of nodes, or of the graph's input
-    shape: tuple[int, ...]  #: of the output, with the graph's number of images
-    attributes: dict[str, Any] = field(default_factory=dict)
-    weights: dict[str, FirstValues] = field(default_factory=dict)
-
-
-@dataclass
-class Graph:
-    """A network as a file or a module has it, in an order in which it can be computed."""
-
-    name: str
-    origin: str  #: "PyTorch" or "ONNX"
-    input: str
-    shape: tuple[int, ...]  #: of the input; its number of images is that of all shapes, and not the network's
-    nodes: list[Node]
-    outputs: list[str]
-    dtype: str = "float32"  #: of the input; "int32": it is tokens
-    file: str | None = None  #: that trained weights can be written back to
 
 
 Translated = tuple[Any, ...]  #: what a call is here: our operation, its attributes, its weights if it has any
@@ -153,35 +126,6 @@ def translated(name: str, operator_name: str, operator: Callable[[Any], Translat
     return Node(name, operation, call.inputs, call.whole, attributes, *weights)
 
 
-class Value(NamedTuple):
-    """What a node has become: a layer whose numbers are read in some arrangement, and then with zeros around them."""
-
-    layer: Layer
-    places: Arrangement
-    pad: tuple[int, int, int, int] = NO_PAD
-    by: str = ""  #: the last view that left numbers out or changed their order
-
-
-@dataclass(frozen=True)
-class Made:
-    """A network that is being built of a graph."""
-
-    b: Builder
-    images: int  #: of the graph; those of the network are others
-    nodes: dict[Layer, Node] = field(default_factory=dict)  #: layer → the node whose weights it has
-    readers: Mapping[str, set[str]] = field(default_factory=dict)  #: node → the operators that read it, or views of it
-
-    def own(self, layer: Layer) -> Arrangement:
-        """The layer's numbers as they are."""
-        return Arrangement.of((self.images, *layer.shape[1:]))
-
-    def value(self, node: Node, layer: Layer) -> Value:
-        """The layer's numbers as the node's shape has them: with other axes of one number, but no other change."""
-        if _squeezed(layer.shape[1:]) != _squeezed(node.shape[1:]) or node.shape[0] != self.images:
-            raise _another_shape(node, layer.shape[1:])
-        return Value(layer, self.own(layer).reshaped(node.shape))
-
-
 def cleaned(name: str) -> str:
     """A node's name as our layers may have it; a long one ends in a number that follows from all of it."""
     if len(name) > LONGEST_NAME:
@@ -207,27 +151,30 @@ def built(
     nodes = {node.name: node for node in graph.nodes}
     ends = _ends(graph, nodes, output, loss)
     needed = _needed(graph, nodes, ends)
-    _refuse_what_is_missing(graph, [node for node in graph.nodes if node.name in needed])
+    its = [node for node in graph.nodes if node.name in needed]
+    readers = _readers(its, ends)
+    whole = {node.name for node in its if node.operation == "attention"}
+    heads = whole | {node.name for node in its if node.operation == "rotary"}  # they read heads, any channels
+    times = {node.name for node in its if node.operation == "times"}
+    _refuse_what_is_missing(
+        graph, [_unread(node) if node.name in times and not readers[node.name] <= whole else node for node in its]
+    )
     images, *shape = graph.shape
     if graph.dtype == "float32":
         shape = [*shape, 1, 1][: max(3, len(shape))]
     b = Builder(graph.name, (batch, *shape), dtype=graph.dtype)
-    made = Made(b, images, readers=_readers([node for node in graph.nodes if node.name in needed], ends))
+    made = Made(b, images, readers=readers)
     values = {graph.input: Value(b.input, made.own(b.input).reshaped(graph.shape))}
     _check_size("the input", graph.shape)
-    read = {name for node in graph.nodes if node.name in needed and node.operation != "view" for name in node.inputs}
-    read |= {*ends}
-    attentions = {node.name for node in graph.nodes if node.operation == "attention"}  # they read heads, any channels
-    for node in graph.nodes:
-        if node.name not in needed:
-            continue
+    read = {name for node in its if node.operation != "view" for name in node.inputs} | {*ends}
+    for node in its:
         _check_size(node.name, node.shape)
         inputs = [_with_zeros(made, node, values[name]) for name in node.inputs]
         if node.operation == "softmax" and node.name not in ends:
             raise NetworkError(f"{node.name}: a softmax inside the network is not supported; only its end can be one")
         try:
             value = OPERATIONS[node.operation](made, node, inputs)
-            if node.operation == "view" and not made.readers[node.name] <= attentions:
+            if node.operation == "view" and not made.readers[node.name] <= heads:
                 value = _settled(made, value, node.name in read)
         except Mixed as error:
             raise NetworkError(f"{node.name}: {error}; that is not supported") from None
@@ -290,10 +237,16 @@ def _readers(nodes: Sequence[Node], ends: Collection[str]) -> dict[str, set[str]
     """Of every node the operators that read it, or views of it; the loss is one without a name."""
     read: dict[str, set[str]] = {end: {""} for end in ends}
     for node in reversed(nodes):
-        through = node.operation in ("view", "identity")
+        through = node.operation in ("view", "identity", "times")
         for name in node.inputs:
             read.setdefault(name, set()).update(read.get(node.name, set()) if through else {node.name})
     return read
+
+
+def _unread(node: Node) -> Node:
+    """A multiplication by a number, which nothing but attention takes over."""
+    why = "a multiplication or division by a number is supported of attention's queries and keys only"
+    return replace(node, operation=UNSUPPORTED, attributes={"why": why, "operator": ""})
 
 
 def _ends(
@@ -334,9 +287,9 @@ def _end(graph: Graph, nodes: Mapping[str, Node], output: str | None) -> str:
 
 def _check_size(name: str, shape: tuple[int, ...]) -> None:
     if min(shape, default=1) < 1:
-        raise NetworkError(f"{name}: its output is said to be {_by(shape[1:])}; is its kernel larger than its input?")
+        raise NetworkError(f"{name}: its output is said to be {sizes(shape[1:])}; is its kernel larger than its input?")
     if prod(shape[1:]) > MOST_NUMBERS:
-        raise NetworkError(f"{name}: {_by(shape[1:])} an image are more than {MOST_NUMBERS:,} numbers")
+        raise NetworkError(f"{name}: {sizes(shape[1:])} an image are more than {MOST_NUMBERS:,} numbers")
 
 
 def _needed(graph: Graph, nodes: Mapping[str, Node], ends: Collection[str]) -> set[str]:
@@ -392,20 +345,8 @@ def _after(nodes: list[Node]) -> set[str]:
 def _checked(graph: Graph, node: Node, made: Value) -> Value:
     """What was made, if it has the shape that the node has in PyTorch or in the file."""
     if made.pad == NO_PAD and made.places.shape != node.shape:
-        raise _another_shape(node, made.places.shape[1:], graph.origin)
+        raise another_shape(node, made.places.shape[1:], graph.origin)
     return made
-
-
-def _another_shape(node: Node, found: tuple[int, ...], origin: str = "the original") -> NetworkError:
-    return NetworkError(f"{node.name}: {_by(found)} an image here, {_by(node.shape[1:])} in {origin}: not supported")
-
-
-def _by(shape: tuple[int, ...]) -> str:
-    return "×".join(map(str, shape)) or "one number"
-
-
-def _squeezed(shape: tuple[int, ...]) -> list[int]:
-    return [size for size in shape if size != 1]
 
 
 def _give_weights(network: Network, layers: list[tuple[Layer, Node]]) -> None:
@@ -419,7 +360,7 @@ def _give_weights(network: Network, layers: list[tuple[Layer, Node]]) -> None:
                 continue
             tensor = tensors[name]
             if weight.values.shape != tensor.shape:
-                found, wanted = _by(weight.values.shape), _by(tensor.shape)
+                found, wanted = sizes(weight.values.shape), sizes(tensor.shape)
                 raise NetworkError(f"{node.name}: the weight {weight.source} is {found}, and {wanted} is needed")
             first = owners.setdefault(weight.source, node.name)
             its = set(weight.places()) if weight.whole is not None else set()
@@ -523,7 +464,7 @@ def upsampled(call: OperatorCall, mode: str, align_corners: bool, factors: Seque
     before, out = call.shape_of_input()[2:], call.shape[-2:]
     exact = factors is None or [size * by for size, by in zip(before, factors, strict=True)] == [*out]
     if len(out) != 2 or not exact:
-        raise Unsupported(f"maps of {_by(before)} times {factors} are supported if the products are whole numbers")
+        raise Unsupported(f"maps of {sizes(before)} times {factors} are supported if the products are whole numbers")
     return "upsample", {"mode": mode, "size": out} | ({"align_corners": True} if align_corners else {})
 
 
@@ -536,7 +477,7 @@ def scaled(call: OperatorCall, weight: FirstValues) -> Translated:
     values = weight.values
     axes = [axis for axis, size in enumerate(values.shape, len(call.whole) - values.ndim) if size > 1]
     if len(axes) > 1 or values.ndim > len(call.whole):
-        raise Unsupported(f"a multiplication by {_by(values.shape)} numbers is not supported, only by one a channel")
+        raise Unsupported(f"a multiplication by {sizes(values.shape)} numbers is not supported, only by one a channel")
     row = weight.moved(lambda values: values.reshape(-1))
     return "scale", {"axis": axes[0] if axes else 1}, {"w": row}
 
@@ -584,7 +525,7 @@ def _maps(made: Made, node: Node, value: Value) -> Layer:
     if places.start == own.start and places.axes[:2] == own.axes[:2] and areas[0] == areas[1]:
         return value.layer
     if _plain(made, value):
-        found, wanted = _by(own.shape[1:]), _by(places.shape[1:])
+        found, wanted = sizes(own.shape[1:]), sizes(places.shape[1:])
         raise NetworkError(f"{node.name}: its input is {found} reshaped to {wanted}; only a linear layer can read that")
     raise NetworkError(f"{node.name}: its input's axes are permuted; only some operators can read that")
 
@@ -655,7 +596,7 @@ def _settled(made: Made, value: Value, read: bool) -> Value:
             else:
                 layer = b.permute_channels(places.numbers([axis], channel=1).tolist(), name=name, after=layer)
             places = places.with_axis(axis, Factor(CHANNEL, layer.shape[1], 1))
-    return Value(layer, places, by=name)
+    return value._replace(layer=layer, places=places, by=name)
 
 
 def _conv(made: Made, node: Node, inputs: list[Value]) -> Value:
@@ -682,8 +623,8 @@ def _linear(made: Made, node: Node, inputs: list[Value]) -> Value:
         return _as_before(value, made.b.conv(outputs, 1, bias=bias, name=node.name, after=value.layer))
     if not is_row:
         raise NetworkError(
-            f"{node.name}: a linear layer reads {_by(places.shape[1:])} an image; flatten it, or have all channels as "
-            "last axis, before"
+            f"{node.name}: a linear layer reads {sizes(places.shape[1:])} an image; flatten it, or have all channels "
+            "as last axis, before"
         )
     size = prod(value.layer.shape[2:])
     numbers = places.numbers([1], channel=size, position=1)
@@ -692,77 +633,6 @@ def _linear(made: Made, node: Node, inputs: list[Value]) -> Value:
     if not _plain(made, value):
         node.weights["w"] = node.weights["w"].in_order(1, np.argsort(numbers))
     return made.value(node, made.b.fc(outputs, bias=bias, name=node.name, after=value.layer))
-
-
-def _ordered(made: Made, node: Node, layer: Layer, order: np.ndarray) -> Layer:
-    """The layer with its channels in this order.
-
-    A linear layer that nothing else reads has its weight's rows in this order, and trained ones go back to their own.
-    """
-    channels = np.arange(layer.shape[1])
-    if np.array_equal(order, channels):
-        return layer
-    if not np.array_equal(np.sort(order), channels):
-        raise NetworkError(
-            f"{node.name}: queries, keys and values are supported as all channels of one or three layers"
-        )
-    maker = made.nodes.get(layer)
-    if (
-        maker is None
-        or maker.operation not in ("linear", "conv")
-        or maker.attributes.get("groups", 1) != 1
-        or made.readers[maker.name] != {node.name}
-    ):
-        return made.b.permute_channels(order.tolist(), name=f"{node.name}.order", after=layer)
-    for name, weight in maker.weights.items():
-        maker.weights[name] = weight.in_order(0, order)
-    return layer
-
-
-def _attention(made: Made, node: Node, inputs: list[Value]) -> Value:
-    """Of queries, keys and values in the order (images, heads, tokens, channels of a head)."""
-    channels, heads = [], []
-    for value in inputs:
-        places = value.places
-        if len(places.axes) == 4:  # a key that several heads share
-            places = places.with_axis(1, *(factor for factor in places.axes[1] if factor.step))
-        tokens = prod(value.layer.shape[2:])
-        if (
-            len(places.axes) != 4
-            or not places.in_order(IMAGE, made.images, [0])
-            or not places.in_order(POSITION, tokens, [2])
-            or [places.runs_through(axis) - {of} for axis, of in enumerate((IMAGE, CHANNEL, POSITION, CHANNEL))]
-            != [set(), set(), set(), set()]
-        ):
-            raise NetworkError(
-                f"{node.name}: queries, keys and values are supported as images × heads × tokens × channels of a head"
-            )
-        heads.append(places.shape[1])
-        channels.append(places.numbers([1, 3], channel=1))
-    queries, keys, values = (value.layer for value in inputs)
-    how: dict[str, Any] = {"causal": node.attributes["causal"], "name": node.name}
-    how |= {} if heads[0] == heads[1] else {"kv_heads": heads[1]}
-    if queries is keys is values:
-        groups = [part.reshape(heads[1], -1) for part in channels]
-        layer = made.b.attention(
-            heads[0], after=_ordered(made, node, queries, np.concatenate(groups, 1).reshape(-1)), **how
-        )
-    else:
-        layers = (queries, keys, values)
-        parts: list[Layer] = []
-        for one in dict.fromkeys(layers):
-            its = [place for place in range(3) if layers[place] is one]
-            whole = _ordered(made, node, one, np.concatenate([channels[place] for place in its]))
-            start = 0
-            for place in its:
-                size = len(channels[place])
-                name = f"{node.name}.{('queries', 'keys', 'values')[place]}"
-                parts.append(made.b.take(size, start, name=name, after=whole) if len(its) > 1 else whole)
-                start += size
-        layer = made.b.attention(heads[0], after=parts[0], keys=parts[1], values=parts[2], **how)
-    width = len(channels[0]) // heads[0]
-    places = inputs[0].places.with_axis(1, Factor(CHANNEL, heads[0], width)).with_axis(3, Factor(CHANNEL, width, 1))
-    return Value(layer, places.begun(CHANNEL))
 
 
 def _prepend(made: Made, node: Node, inputs: list[Value]) -> Value:
@@ -791,7 +661,7 @@ def _position(made: Made, node: Node, inputs: list[Value]) -> Value:
     wanted = tuple(places.shape[axis] if axis in its else 1 for axis in range(rank))
     numbers = places.numbers(its, channel=prod(shape[1:]), position=1)
     if (1,) * (rank - w.values.ndim) + w.values.shape != wanted or numbers.size != prod(shape):
-        by = _by(w.values.shape)
+        by = sizes(w.values.shape)
         raise NetworkError(
             f"{node.name}: an addition of {by} numbers is not supported, only of one for each of an image's"
         )
@@ -880,7 +750,7 @@ def _scale(made: Made, node: Node, inputs: list[Value]) -> Value:
     (value,), axis, (w,) = inputs, node.attributes["axis"], node.weights.values()
     channels, places = value.layer.shape[1], value.places
     if w.values.size != channels or not places.in_order(CHANNEL, channels, [axis]):
-        by = _by(w.shape or ())
+        by = sizes(w.shape or ())
         raise NetworkError(f"{node.name}: a multiplication by {by} numbers is not supported, only by one a channel")
     return Value(made.b.scale(name=node.name, after=value.layer), places)
 
@@ -888,6 +758,11 @@ def _scale(made: Made, node: Node, inputs: list[Value]) -> Value:
 def _as_it_is(made: Made, node: Node, inputs: list[Value]) -> Value:
     """The same numbers; a softmax at the end is added by `built`."""
     return inputs[0]
+
+
+def _times(made: Made, node: Node, inputs: list[Value]) -> Value:
+    """The same numbers, which have yet to be multiplied."""
+    return inputs[0]._replace(times=inputs[0].times * node.attributes["by"])
 
 
 def _permute_channels(made: Made, node: Node, inputs: list[Value]) -> Value:
@@ -945,6 +820,6 @@ OPERATIONS: dict[str, Operation] = {
     "permute_channels": _permute_channels,
     "layernorm": _layernorm, "rmsnorm": _rmsnorm, "groupnorm": _groupnorm, "view": _view,
     "concat": _concat, "add": _join, "pad": _pad, "mul": _mul, "scale": _scale,
-    "softmax": _as_it_is, "identity": _as_it_is, "attention": _attention, "prepend": _prepend,
-    "position": _position, "embedding": _embedding,
+    "softmax": _as_it_is, "identity": _as_it_is, "attention": attention, "prepend": _prepend,
+    "position": _position, "embedding": _embedding, "rotary": rotary, "times": _times,
 } | {kind: _method(kind, _any) for kind, traits in TRAITS.items() if traits.elementwise}  # fmt: skip

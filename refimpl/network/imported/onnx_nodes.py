@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from refimpl.network.imported import graph
-from refimpl.network.imported.graph import Graph, Node, Translated, Unsupported, cleaned, translated
+from refimpl.network.imported.graph import Translated, cleaned, translated
+from refimpl.network.imported.nodes import Graph, Node, Unsupported
 from refimpl.network.imported.onnx_file import OnnxFile, label
 from refimpl.network.layer import FirstValues, NetworkError
 from refimpl.text import counted

@@ -9,20 +9,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from refimpl.network.imported import graph
-from refimpl.network.imported.graph import Graph, Node, Translated, Unsupported, cleaned, translated
+from refimpl.network.imported import graph, torch_parts
+from refimpl.network.imported.graph import Translated, cleaned, translated
+from refimpl.network.imported.nodes import Graph, Node, Unsupported
+from refimpl.network.imported.torch_parts import BIASES, COPIES, operator_of
 from refimpl.network.layer import FirstValues, NetworkError
 from refimpl.text import one_line
 
 LEAVES = "torch.nn.modules."  #: a module of a class from here is one operation, and its name is the node's
 #: Of those, classes that are several operations.
 CONTAINERS = tuple(f"{LEAVES}{name}" for name in ("container.", "transformer.", "activation.MultiheadAttention"))
-COPIES = ("lift_fresh_copy", "lift_fresh", "detach", "clone", "alias", "to", "_to_copy")  #: the same numbers
 LARGEST_CONSTANT = 1 << 26  #: numbers
 
 
@@ -36,7 +38,7 @@ def graph_of(module: Any, shape: tuple[int, ...], dtype: str = "float32") -> Gra
         raise NetworkError(f"{type(module).__name__} is not a torch.nn.Module")
     if not 2 <= len(shape) <= 4 or not all(isinstance(size, int) and size > 0 for size in shape):
         raise NetworkError(f"the shape is {one_line(str(shape))}; give (images, channels, height, width)")
-    return _TorchTranslation(torch, module, shape, dtype).graph
+    return TorchTranslation(torch, module, shape, dtype).graph
 
 
 def fill_module(module: Any, trained: Mapping[str, np.ndarray]) -> None:
@@ -63,9 +65,13 @@ def fill_module(module: Any, trained: Mapping[str, np.ndarray]) -> None:
 def _exported(torch: Any, module: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """What `torch.export` makes of the module as it trains."""
     modes = {part: part.training for part in module.modules()}
+    configs: list[Any] = [getattr(part, "config", None) for part in modes]
+    caching = {id(config): config for config in configs if getattr(config, "use_cache", False) is True}.values()
     device = next((parameter.device for parameter in module.parameters()), None)
     try:
         module.train()
+        for config in caching:  # of a model that writes text: keys and values of what it has read
+            config.use_cache = False
         with torch.no_grad():
             return torch.export.export(module, (torch.zeros(shape, dtype=dtype, device=device),), strict=False)
     except Exception as error:
@@ -76,6 +82,8 @@ def _exported(torch: Any, module: Any, shape: tuple[int, ...], dtype: Any) -> An
     finally:
         for part, mode in modes.items():
             part.training = mode
+        for config in caching:
+            config.use_cache = True
 
 
 class Weight(NamedTuple):
@@ -85,7 +93,7 @@ class Weight(NamedTuple):
     views: tuple[Any, ...] = ()  #: nodes of the export, each a view of the one before
 
 
-class _TorchTranslation:
+class TorchTranslation:
     """The graph of one module."""
 
     def __init__(self, torch: Any, module: Any, shape: tuple[int, ...], dtype: str) -> None:
@@ -101,36 +109,60 @@ class _TorchTranslation:
         self.weights: dict[Any, Weight] = {}  #: node of the export → the parameter or buffer that it is, or views
         self.names: dict[Any, str] = {}  #: node of the export → our node that has its value now
         self.nodes: list[Node] = []
+        self.made: dict[str, Node] = {}  #: by their names
+        self.places = {node: place for place, node in enumerate(exported.graph.nodes)}  #: in the order of computation
+        self.vmaps = torch_parts.Vmaps(torch)
+        self._parameters = {*signature.inputs_to_parameters.values()}
+        self._learnt: dict[Any, bool] = {}
         self._counts = Counter({"input": 1})  # the name of the images
         outputs: list[str] = []
-        for node in exported.graph.nodes:
-            if node.op == "placeholder" and node.name in lifted:
-                self.constants[node] = exported.constants[lifted[node.name]]
-            elif node.op == "placeholder" and node.name in stored:
-                self.weights[node] = Weight(stored[node.name])
-                if node.name in signature.inputs_to_buffers:
-                    self.constants[node] = self.state[stored[node.name]]
-            elif node.op == "placeholder" and node.name in signature.user_inputs:
-                self.names[node] = ""
-            elif node.op == "call_function":
-                self._translate(node)
-            elif node.op == "output":
-                outputs = [self.names[value] for value in node.args[0] if value in self.names]
+        try:
+            for node in exported.graph.nodes:
+                if node.op == "placeholder" and node.name in lifted:
+                    self.constants[node] = exported.constants[lifted[node.name]]
+                elif node.op == "placeholder" and node.name in stored:
+                    self.weights[node] = Weight(stored[node.name])
+                    if node.name in signature.inputs_to_buffers:
+                        self.constants[node] = self.state[stored[node.name]]
+                elif node.op == "placeholder" and node.name in signature.user_inputs:
+                    self.names[node] = ""
+                elif node.op == "get_attr":  # a function that an operator calls
+                    self.constants[node] = getattr(exported.graph_module, node.target, None)
+                elif node.op == "call_function":
+                    self._translate(node)
+                elif node.op == "output":
+                    outputs = [self.names[value] for value in node.args[0] if value in self.names]
+        finally:
+            self.vmaps.close()
         self.graph = Graph(type(module).__name__, "PyTorch", "", shape, self.nodes, outputs, dtype)
 
     def _translate(self, node: Any) -> None:
         call = TorchCall(self, node)
         if not call.inputs:  # it views a weight, or computes constants
+            if self.vmaps.are_open(node):
+                self.constant(node)
             if call.operator in OF_WEIGHTS and node.args[0] in self.weights:
                 weight = self.weights[node.args[0]]
                 self.weights[node] = weight._replace(views=(*weight.views, node))
             return
         operator = OPERATORS.get(call.operator)
-        made = translated(self._name(node), str(node.target), operator and guarded(operator), call)
+        if whole := torch_parts.one_layer(call):
+            made = translated(self._name(node), str(node.target), lambda call: whole, call)
+        else:
+            made = translated(self._name(node), str(node.target), operator and guarded(operator), call)
         self.names[node] = made.name
+        self.made[made.name] = made
         self.nodes.append(made)
         if call.in_place:  # who reads its input from here on reads its output
             self.names[node.args[0]] = made.name
+
+    def is_learnt(self, node: Any) -> bool:
+        """Whether a node is a parameter, or computed of one and not of the input."""
+        if node not in self._learnt:
+            own = node in self.weights and not node.all_input_nodes and self.weights[node].name in self._parameters
+            through = node not in self.names and any(self.is_learnt(given) for given in node.all_input_nodes)
+            self._learnt[node] = own or through
+        return self._learnt[node]
 
     def constant(self, value: Any) -> Any:
         """What an argument is for all inputs: itself, or computed of constants alone; None: it is no constant."""
@@ -138,10 +170,11 @@ class _TorchTranslation:
             return value
         if value not in self.constants:
             tags, size = getattr(value.target, "tags", ()), getattr(value.meta.get("val"), "numel", lambda: 1)()
-            drawn = self.torch.Tag.nondeterministic_seeded in tags or _operator(value).startswith("empty")
+            drawn = self.torch.Tag.nondeterministic_seeded in tags or operator_of(value).startswith("empty")
             found = None
             if value.op == "call_function" and not drawn and size <= LARGEST_CONSTANT:
-                found = self.run(value, *value.args)
+                with suppress(Exception):  # of many classes: it has an argument that is not there without the input
+                    found = self.run(value, *value.args)
             self.constants[value] = found
         return self.constants[value]
 
@@ -162,6 +195,8 @@ class _TorchTranslation:
     def viewed(self, weight: Weight, tensor: Any) -> Any:
         """A tensor in a weight's place, after the views of it."""
         for node in weight.views:
+            if operator_of(node) in COPIES:  # one may have a type, and places are numbers of another
+                continue
             tensor = self.run(node, tensor, *node.args[1:])
             if tensor is None:
                 raise Unsupported(f"{weight.name} is viewed as {node.name}, which is computed from the input")
@@ -172,15 +207,10 @@ class _TorchTranslation:
         path, kind = [*node.meta.get("nn_module_stack", {"": ("", "")}).values()][-1]
         kind = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
         if not kind.startswith(LEAVES) or kind.startswith(CONTAINERS):
-            path = f"{path}.{_operator(node)}".lstrip(".")
+            path = f"{path}.{operator_of(node)}".lstrip(".")
         path = cleaned(path)
         self._counts[path] += 1
         return path if self._counts[path] == 1 else f"{path}_{self._counts[path]}"
-
-
-def _operator(node: Any) -> str:
-    """As in "conv2d": without the overload, and without the underscore of an operator that works in place."""
-    return str(getattr(node.target, "_opname", getattr(node.target, "__name__", node.target))).rstrip("_")
 
 
 def guarded(operator: Callable[[TorchCall], Translated]) -> Callable[[TorchCall], Translated]:
@@ -200,8 +230,8 @@ def guarded(operator: Callable[[TorchCall], Translated]) -> Callable[[TorchCall]
 class TorchCall(graph.OperatorCall):
     """One call of an operator, its arguments by name."""
 
-    def __init__(self, translation: _TorchTranslation, node: Any) -> None:
-        self.of, self.node, self.operator = translation, node, _operator(node)
+    def __init__(self, translation: TorchTranslation, node: Any) -> None:
+        self.of, self.node, self.operator = translation, node, operator_of(node)
         schema: Any = getattr(node.target, "_schema", None)
         self.in_place = schema is not None and schema.name.endswith("_")
         self.arguments: dict[str, Any] = {}
@@ -241,6 +271,12 @@ class TorchCall(graph.OperatorCall):
         value = self.attribute(name, None)
         found = self.of.constant(value) if hasattr(value, "all_input_nodes") else None
         return float(found) if found is not None and found.numel() == 1 else value
+
+    def one_number(self, value: Any) -> float | None:
+        """A number, or a constant of one; None: it is something else."""
+        found = self.of.constant(value)
+        one = found is not None and getattr(found, "numel", lambda: 1)() == 1
+        return float(found) if one else None
 
     def numbers(self, value: Any) -> list[float]:
         """The numbers of a constant."""
@@ -294,6 +330,23 @@ def _conv_transpose2d(call: TorchCall) -> Translated:
 
 def _linear(call: TorchCall) -> Translated:
     return "linear", {}, call.weights(w="weight", b="bias")
+
+
+def _addmm(call: TorchCall) -> Translated:
+    """b + x · w"""
+    call.require(alpha=1, beta=1)
+    call.inputs = [call.of.names[call["mat1"]]]
+    return "linear", {}, {"w": call.weight_of(call["mat2"], "factor").moved(np.transpose)} | call.weights(b="self")
+
+
+def _matmul(call: TorchCall) -> Translated:
+    """x · w, or the end of attention."""
+    x, w = call.node.args[:2]
+    if w in call.of.weights and x in call.of.names and len(w.meta["val"].shape) == 2:
+        return "linear", {}, {"w": call.weight_of(w, "factor").moved(np.transpose)}
+    if call.operator == "mm":
+        raise Unsupported("a product is supported with a weight as its second factor only")
+    return torch_parts.attention(call)
 
 
 def _clamped(low: str, high: str) -> Callable[[TorchCall], Translated]:
@@ -380,10 +433,13 @@ LRN = {
 def _lrn(call: TorchCall) -> Translated:
     """x / (k + alpha · mean of the squares in a window of channels)^beta."""
     x, node = call["self"], call["other"]
+    number = None if node in call.of.names else call.one_number(node)
+    if number:
+        return "times", {"by": 1 / number}
     refused = Unsupported("a division is supported as the end of a local response normalisation only")
     found: dict[str, TorchCall] = {}
     for what, operator in reversed(LRN.items()):
-        if not hasattr(node, "target") or _operator(node) != operator:
+        if not hasattr(node, "target") or operator_of(node) != operator:
             raise refused
         found[what] = TorchCall(call.of, node)
         node = node.args[0]
@@ -432,15 +488,15 @@ def _attention(call: TorchCall) -> Translated:
     if any(value not in call.of.names for value in given):
         raise Unsupported("attention with a query, key or value that is no map is not supported")
     call.inputs = [call.of.names[value] for value in given]
-    width, scale, mask, causal = call.whole[-1], call["scale"], call["attn_mask"], call["is_causal"]
-    if scale is not None and abs(scale * width**0.5 - 1) > 1e-6:
-        raise Unsupported(f"attention with scale={scale} is not supported, only 1 over the root of a head's channels")
+    mask, causal = call["attn_mask"], call["is_causal"]
     if mask is not None:
         found = call.of.constant(mask)
+        if call.of.is_learnt(mask):
+            raise Unsupported(BIASES)
         if found is None:
             raise Unsupported("attention with a mask that is computed from the input is not supported")
         causal = causal or graph.is_causal(found.numpy())
-    return "attention", {"causal": bool(causal)}
+    return "attention", {"causal": bool(causal), "scale": call["scale"]}
 
 
 def _mul(call: TorchCall) -> Translated:
@@ -452,13 +508,16 @@ def _mul(call: TorchCall) -> Translated:
         return drawn
     weights = [value for value in values if value in call.of.weights]
     if len(maps) == 1 and weights:
-        return graph.scaled(call, call.weight_of(weights[0], "factor"))
+        whole = torch_parts.normalised(call, weights[0])
+        return whole or graph.scaled(call, call.weight_of(weights[0], "factor"))
+    if len(maps) == 1 and (number := call.one_number(values[values[0] is maps[0]])) is not None:
+        return "times", {"by": number}
     if len(maps) < 2 or maps[0] is maps[1]:
         raise Unsupported  # a square, or a multiplication by a number: no operator of ours
     for x, gate in (maps, maps[::-1]):
-        if gate.op == "call_function" and _operator(gate) in graph.GATED and gate.args[0] is x:
+        if gate.op == "call_function" and operator_of(gate) in graph.GATED and gate.args[0] is x:
             call.inputs = [call.of.names[x]]
-            return graph.GATED[_operator(gate)], {}
+            return graph.GATED[operator_of(gate)], {}
     return "mul", {}
 
 
@@ -498,9 +557,9 @@ def _channel_shuffle(call: TorchCall) -> Translated:
 def _stochastic_depth(call: TorchCall, noise: Any) -> Translated | None:
     """Maps times a number an image that is drawn as torchvision draws it: 0, or 1 over the probability to stay."""
     scale = drawn = noise
-    if getattr(scale, "op", "") == "call_function" and _operator(scale) == "div":
+    if getattr(scale, "op", "") == "call_function" and operator_of(scale) == "div":
         drawn = scale.args[0]
-    if getattr(drawn, "op", "") != "call_function" or _operator(drawn) != "bernoulli":
+    if getattr(drawn, "op", "") != "call_function" or operator_of(drawn) != "bernoulli":
         return None
     stays = drawn.args[1] if len(drawn.args) > 1 else 0.5  # an export leaves out what is the operator's default
     shape = tuple(noise.meta["val"].shape)
@@ -524,11 +583,11 @@ def _softmax(call: TorchCall) -> Translated:
 def _of_several(call: TorchCall) -> Translated:
     """One output of several: the maps of a pooling that has their positions, too, or a part of an axis."""
     several, number = call.node.args
-    if _operator(several) in PARTS:
+    if operator_of(several) in PARTS:
         parent = TorchCall(call.of, several)
         axis, shapes = parent["dim"], [tuple(value.shape) for value in several.meta["val"]]
         call.node, call.inputs = several, parent.inputs
-        if _operator(several) == "unbind":
+        if operator_of(several) == "unbind":
             return graph.part(call, axis, number, 1, keep=False)
         sizes = [shape[axis] for shape in shapes]
         return graph.part(call, axis, sum(sizes[:number]), sizes[number])
@@ -556,6 +615,7 @@ OPERATORS: Mapping[str, Callable[[TorchCall], Translated]] = {
     "channel_shuffle": _channel_shuffle, "index": _index,
     "index_select": lambda call: graph.gathered(call, call["dim"], call.numbers(call["index"])),
     "layer_norm": _layer_norm, "rms_norm": _rms_norm, "group_norm": _group_norm, "instance_norm": _instance_norm,
+    "addmm": _addmm, "mm": _matmul, "matmul": _matmul, "bmm": _matmul,
     "conv2d": _conv2d, "conv_transpose2d": _conv_transpose2d, "linear": _linear, "batch_norm": _batch_norm, "div": _lrn,
     "cat": _cat, "concat": _cat,
     "relu6": lambda call: graph.limited(0, 6), "hardtanh": _clamped("min_val", "max_val"),

@@ -225,8 +225,9 @@ def window(x: Any) -> Any:
     return ATTEND(q, k, v, attn_mask=near).transpose(1, 2).flatten(2)
 
 
-def scaled(x: Any) -> Any:
-    return ATTEND(*of_thirds(torch.cat([x, x, x], 2)), scale=1.0).transpose(1, 2).flatten(2)
+class Scaled(Heads):
+    def forward(self, x: Any) -> Any:
+        return ATTEND(*self.cut(self.qkv(x)), scale=1.0).transpose(1, 2).flatten(2)
 
 
 #: What is done with the tokens → what the refusal names.
@@ -237,7 +238,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {
     ),
     "a bias alone": (lambda: Bias(), ("body.add", "8 numbers")),
     "a window": (lambda: Function(window), ("mask", "causal")),
-    "a scale": (lambda: Function(scaled), ("scale=1.0",)),
+    "a scale": (lambda: Scaled(of_thirds), ("scale=1",)),
 }
 
 

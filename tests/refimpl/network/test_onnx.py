@@ -16,7 +16,8 @@ from onnx.reference import ReferenceEvaluator
 
 import refimpl
 from refimpl import NetworkError
-from refimpl.network.imported.graph import Graph, Node, built
+from refimpl.network.imported.graph import built
+from refimpl.network.imported.nodes import Graph, Node
 from refimpl.network.layer import FirstValues
 from tests.messages import raises_naming
 from tests.refimpl.network.onnx_files import File, everything, small
