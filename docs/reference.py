@@ -45,7 +45,7 @@ ROOMS = {
     ),
     "transformers": (
         ["refimpl.studies.transformers"],
-        "The policies on transformers, beside the checkpoints that users know. See [](/slots/recompute.md).",
+        "The policies on transformers, beside the checkpoints that users know. See [](/transformers.md).",
     ),
     "study": (
         ["refimpl.studies.grid", "refimpl.studies.workers"],

@@ -33,7 +33,7 @@ from refimpl.network.imported import own_code
 
 __all__ = ["COMMANDS", "main", "parser", "status_of"]
 
-STUDIES = ("fragmentation", "optimum", "pareto", "reproduce", "bench")
+STUDIES = ("fragmentation", "optimum", "pareto", "transformers", "reproduce", "bench")
 #: Command → its line in the list of all.
 COMMANDS = {
     "list": "what there is",
@@ -49,6 +49,7 @@ COMMANDS = {
     "tune": "the most efficient minibatch within a budget, and its learning rate",
     "optimum": "how far each policy is from the best that any could do",
     "pareto": "slow-down over budget, for every setup of the papers",
+    "transformers": "every policy on transformers, beside the checkpoints that users know",
     "study": "plans of a whole grid, a row on disk for each",
     "reproduce": "a paper's figures beside ours",
     "profile": "measure a network's calls here",

@@ -85,4 +85,18 @@ FAULTS = (
         "        figure.deviation\n",
         "tests/refimpl/studies/reproduce",
     ),
+    Fault(
+        "a block begins in the middle of a residual branch",
+        "refimpl/studies/transformers/yardsticks.py",
+        "if read_until <= number:",
+        "if read_until <= number + 1:",
+        "tests/refimpl/studies/transformers",
+    ),
+    Fault(
+        "what a cache evicts does not count as moved",
+        "refimpl/studies/transformers/outcomes.py",
+        '"on_demand_bytes", "evicted_bytes")',
+        '"on_demand_bytes")',
+        "tests/refimpl/studies/transformers",
+    ),
 )

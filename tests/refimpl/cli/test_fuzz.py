@@ -160,6 +160,7 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from refimpl.studies.optimum import command as optimum
     from refimpl.studies.pareto import command as pareto_command
     from refimpl.studies.pareto import points as pareto
+    from refimpl.studies.transformers import command as transformers
 
     def refused(*_: Any, **__: Any) -> Any:
         raise Fail("nothing is measured here")
@@ -167,6 +168,7 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for place, name in (
         (resolve, "trainer"), (measure, "measure"), (kernels_bench, "run"),
         (planner_bench, "run"), (training_bench, "run"), (emulated_bench, "run"), (demonstration, "main"),
+        (transformers, "planned"),
     ):  # fmt: skip
         monkeypatch.setattr(place, name, refused)
     papers, solve = setups.of_papers(), bound.Programme.solve  # all setups take a minute, and so may the solver

@@ -1,0 +1,103 @@
+"""`refimpl transformers`: every policy on transformers, beside the checkpoints that users know."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from kernels.targets.cpu.threads import cores
+from refimpl.cli import shared_options
+from refimpl.cli.parser import DONE, INTERRUPTED, WRONG, Fail, Parser, pick, whole
+from refimpl.cli.picture_option import checked, save
+from refimpl.cli.terminal import print_json, progress, say, show_table, tell
+from refimpl.studies.grid.grid import read
+from refimpl.studies.grid.rows import network_of
+from refimpl.studies.reproduce.evaluation import to_json
+from refimpl.studies.transformers.block_bytes import block_maps
+from refimpl.studies.transformers.outcome_tables import block_table, fastest_table, slow_down_table
+from refimpl.studies.transformers.outcomes import EFFORT, MACHINES, NETWORKS, Outcome, outcomes, questions
+from refimpl.studies.workers import WorkerKilled
+from refimpl.text import counted
+
+SMALL = ("gpt2",), ("rtx-4090",)  #: networks and machines where none are named
+
+
+def add(parser: Parser) -> None:
+    parser.describe(
+        "Plan transformers under every paper's policy, the policy that combines them, and two yardsticks: everything "
+        "kept, and each block's input kept and the rest recomputed, as torch.utils.checkpoint does.  For each network "
+        "and machine: the slow-down within several budgets, and the largest batch.  A file keeps the plans that are "
+        "done, and the same command goes on where it was stopped.  All times are simulated.",
+        [
+            "refimpl transformers", "refimpl transformers --network vit-b16 --machine rtx-3060 --picture vit.png",
+            "refimpl transformers --all --out transformers.jsonl",
+        ],
+    )  # fmt: skip
+    parser.add_argument(
+        "--network", action="append", default=[], metavar="NAME", dest="networks",
+        help=f"repeatable: {', '.join(NETWORKS)} (default: {', '.join(SMALL[0])})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--machine", action="append", default=[], metavar="NAME", dest="machines",
+        help=f"repeatable: {', '.join(MACHINES)} (default: {', '.join(SMALL[1])})",
+    )  # fmt: skip
+    parser.add_argument("--all", action="store_true", help="every network on every machine, in a quarter of an hour")
+    parser.add_argument("--effort", type=whole(), default=EFFORT, metavar="N",
+                        help=f"plans that combined makes at most for each budget (default: {EFFORT})")  # fmt: skip
+    parser.add_argument("--jobs", type=whole(1, 1024), metavar="N", help="processes (default: one for each core)")
+    parser.add_argument("--out", metavar="FILE", help="keep the plans that are done in this file, and go on from it")
+    parser.add_argument("--write", action="store_true", help="with --all: write docs/transformers.md")
+    shared_options.picture(parser, kinds=False)
+    shared_options.json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.all and (options.networks or options.machines):
+        raise Fail("--all is every network on every machine; leave out --network and --machine")
+    if options.write and not options.all:
+        raise Fail("--write writes the page of all networks; give --all, too")
+    names = options.networks or (NETWORKS if options.all else SMALL[0])
+    machines = options.machines or (MACHINES if options.all else SMALL[1])
+    for name in names:
+        pick(name, NETWORKS, "network")
+    for name in machines:
+        pick(name, MACHINES, "machine")
+    picture = checked(options.picture)
+    networks = {name: NETWORKS[name] for name in names}
+    found = planned(options, networks, list(dict.fromkeys(machines)))
+    if picture:
+        from refimpl.studies.transformers.pictures import over_budget
+
+        save(over_budget(found), picture)
+    if options.write:
+        from refimpl.studies.transformers.written_page import write
+
+        for path in write(found, networks):
+            tell(f"written: {path}")
+    if options.json:
+        built = [network_of(*one) for one in networks.items()]
+        print_json({"blocks": {one.name: to_json(block_maps(one)) for one in built}, "outcomes": to_json(found)})
+        return DONE
+    for name, batch in networks.items():
+        show_table(block_table(network_of(name, batch)))
+        say("")
+        for machine in dict.fromkeys(machines):
+            show_table(slow_down_table(found, name, machine))
+            say("")
+    show_table(fastest_table(found))
+    if picture:
+        say(f"Picture: {picture}")
+    return DONE
+
+
+def planned(options: argparse.Namespace, networks: dict[str, int], machines: list[str]) -> list[Outcome]:
+    """The outcomes of all questions, with a bar."""
+    asked = questions(networks, machines, effort=options.effort)
+    out = Path(options.out) if options.out else None
+    with progress("planning", len(asked)) as advance:
+        try:
+            return outcomes(asked, options.jobs or cores(), out, lambda row: advance(str(row["network"])))
+        except (KeyboardInterrupt, WorkerKilled) as error:
+            status, why = (INTERRUPTED, "interrupted") if isinstance(error, KeyboardInterrupt) else (WRONG, str(error))
+            kept = f"; {counted(len(read(out)[0]), 'row')} in {out}; the same command goes on from there" if out else ""
+            raise Fail(why + kept, status) from None

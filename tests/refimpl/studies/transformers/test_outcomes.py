@@ -1,0 +1,184 @@
+"""The study of transformers: outcomes at tiny sizes, the page held to the stored outcomes, and these to plans."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refimpl
+from refimpl import cli
+from refimpl.names.presets import setup
+from refimpl.studies.grid.rows import network_of
+from refimpl.studies.transformers import command
+from refimpl.studies.transformers.outcome_tables import fastest_table, largest_cell, of, slow_down_table
+from refimpl.studies.transformers.outcomes import (
+    MACHINES,
+    NETWORKS,
+    POLICIES,
+    SHARES,
+    Outcome,
+    Question,
+    budgets,
+    fastest,
+    mean,
+    outcomes,
+    questions,
+    read_outcomes,
+    setup_of,
+    written,
+)
+from refimpl.studies.transformers.written_page import PAGE, STORED, tables, with_tables
+
+ROOT = Path(__file__).parents[4]
+TINY, MACHINE = {"tiny-gpt": 64}, "rtx-4090"
+QUICK = POLICIES[:-1]  #: all but combined
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Outcome]:
+    """Both budgets of each policy that does not search for seconds, and the largest batch of one."""
+    asked = questions(TINY, [MACHINE], [0.2, 0.6], policies=QUICK)
+    return outcomes([one for one in asked if one.share is not None or one.policy == "vdnn-all"])
+
+
+def test_an_outcome_for_each_policy_and_budget_and_one_with_the_largest_batch(found: list[Outcome]) -> None:
+    asked = [(policy, share) for share in (None, 0.2) for policy in POLICIES]
+    assert [(one.policy, one.share) for one in questions(TINY, [MACHINE], [0.2])] == asked
+    assert [(one.policy, one.share) for one in found] == [
+        ("vdnn-all", None), *((policy, share) for share in (0.2, 0.6) for policy in QUICK)
+    ]  # fmt: skip
+    assert {one.batch for one in found if one.share is not None} == {64}
+    given = budgets("tiny-gpt", 64, MACHINE, [0.2, 0.6])
+    assert all(one.budget_bytes == given[one.share] for one in found if one.share is not None)
+
+
+def test_an_outcome_is_what_its_program_says(found: list[Outcome]) -> None:
+    network = network_of("tiny-gpt", 64)
+    floor = refimpl.plan(network, "baseline", MACHINE).planned_seconds
+    for policy, share in (("per block", 0.6), ("vdnn-dyn", 0.6), ("superneurons", 0.2)):
+        (one,) = of(found, policy=policy, share=share)
+        program = refimpl.plan(network, setup(setup_of(policy)), MACHINE, one.budget_bytes)
+        assert one.slow_down == pytest.approx(program.planned_seconds / floor)
+        assert one.again == program.counts.recomputed_layers and one.peak_bytes == program.peak_bytes
+        counts = program.counts
+        assert policy != "superneurons" or counts.evicted_bytes
+        assert one.moved_bytes == (
+            counts.offloaded_bytes + counts.prefetched_bytes + counts.on_demand_bytes + counts.evicted_bytes
+        )
+
+
+def test_what_users_know_fits_less_and_nothing_kept_is_slow(found: list[Outcome]) -> None:
+    """Everything kept needs nearly all of the way; what a policy moves or runs again takes time."""
+    assert not any(one.fits for one in of(found, policy="everything kept") if one.share is not None)
+    (again,) = of(found, policy="per block", share=0.6)
+    assert again.fits and again.moved_bytes == 0 and again.again and again.slow_down and 1.0 < again.slow_down < 1.6
+
+
+def test_budgets_are_between_what_no_policy_can_do_without_and_what_the_baseline_needs() -> None:
+    given = budgets("vit-b16", 64, "rtx-3060", (0, *SHARES, 1))
+    assert list(given.values()) == sorted(given.values()) and len(given) == len(SHARES) + 2
+    refimpl.plan(network_of("vit-b16", 64), "baseline", "rtx-3060", given[1])
+    with pytest.raises(refimpl.DoesNotFit):
+        refimpl.plan(network_of("vit-b16", 64), "vdnn-all", "rtx-3060", given[0] - (1 << 20))
+    assert budgets("llama3-1b", 2, "rtx-3060") == {}, "the machine has less than its weights"
+
+
+def test_a_question_that_is_refused_has_no_outcome() -> None:
+    (asked, *_) = questions(TINY, [MACHINE], [])
+    wrong = Question("vdnn-all", None, asked.point._replace(setup="nothing"))
+    with pytest.raises(ValueError, match="nothing"):
+        outcomes([wrong])
+
+
+def test_outcomes_are_read_as_they_were_written(found: list[Outcome], tmp_path: Path) -> None:
+    path = tmp_path / "outcomes.csv"
+    path.write_text(written(found))
+    again = read_outcomes(path)
+    assert written(again) == written(found)
+    assert [one.budget_bytes for one in again] == [one.budget_bytes for one in found]
+    assert [one.fits for one in again] == [one.fits for one in found]
+
+
+def test_who_is_fastest_and_the_mean() -> None:
+    def one(policy: str, slow_down: float | None) -> Outcome:
+        return Outcome("n", "m", policy, 0.1, 1, 1, slow_down is not None, slow_down, 0, 0, 1)
+
+    made = [one("vdnn-all", 1.5), one("accudnn", 1.2), one("combined", 1.2), one("per block", None)]
+    assert fastest(made) == ["accudnn", "combined"] and fastest([one("per block", None)]) == []
+    table = fastest_table(made)
+    assert {row[0]: row[1:] for row in table.rows} == {
+        "per block": ["0", "0", "0", "–"],
+        "vdnn-all": ["1", "0", "0", "0"],
+        "accudnn": ["1", "1", "1", "1"],
+        "combined": ["1", "1", "–", "–"],
+    }
+    assert mean([1.0, 4.0]) == pytest.approx(2.0)
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_pages_tables_are_those_of_the_stored_outcomes() -> None:
+    page = (ROOT / PAGE).read_text(encoding="utf-8")
+    stored = read_outcomes(ROOT / STORED)
+    assert with_tables(page, tables(stored, NETWORKS)) == page, "refimpl transformers --all --write"
+    assert {one.network for one in stored} == {*NETWORKS} and {one.machine for one in stored} == {*MACHINES}
+
+
+@pytest.mark.parametrize(
+    ("network", "policy"),
+    [("gpt2", "vdnn-dyn"), ("vit-b16", "superneurons"), ("bert-base", "accudnn"), ("llama3-1b", "per block")],
+)
+def test_the_stored_outcomes_are_those_of_plans(network: str, policy: str) -> None:
+    stored = [one for one in read_outcomes(ROOT / STORED) if one.network == network and one.policy == policy]
+    for one in of(stored, machine=MACHINE, share=0.2):
+        built = network_of(network, NETWORKS[network])
+        program = refimpl.plan(built, setup(setup_of(policy)), MACHINE, one.budget_bytes)
+        assert one.peak_bytes == program.peak_bytes and one.again == program.counts.recomputed_layers
+
+
+@pytest.mark.campaign
+def test_all_stored_outcomes_are_those_of_plans() -> None:
+    assert written(outcomes(questions(NETWORKS), jobs=2)) == (ROOT / STORED).read_text(encoding="utf-8")
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_command_keeps_rows_draws_and_writes_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "NETWORKS", TINY)
+    out, picture = tmp_path / "rows.jsonl", tmp_path / "drawn.svg"
+    words = ["transformers", "--network", "tiny-gpt", "--machine", MACHINE, "--effort", "2", "--jobs", "1"]
+    assert cli.main([*words, "--out", str(out), "--picture", str(picture)]) == 0
+    shown = capsys.readouterr().out
+    rows = out.read_text()
+    assert "per block" in shown and "largest batch" in shown and picture.stat().st_size > 1000
+    assert cli.main([*words, "--out", str(out), "--json"]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert out.read_text() == rows, "nothing was planned again"
+    assert sum(one["units"] for one in document["blocks"]["tiny-gpt"]) == 16
+    assert len(document["outcomes"]) == len(POLICIES) * (1 + len(SHARES)) == len(rows.splitlines())
+
+
+def test_a_table_has_a_row_for_each_policy(found: list[Outcome]) -> None:
+    here = [one for one in found if one.share is not None]
+    table = slow_down_table(here, "tiny-gpt", MACHINE)
+    assert [row[0] for row in table.rows] == [*QUICK] and len(table.head) == 3
+    (largest,) = of(found, share=None)
+    assert largest_cell([largest]) == str(largest.batch)
+    assert largest_cell([replace(largest, kernels_limit=True)]) == f"{largest.batch}+"
+    assert largest_cell([replace(largest, fits=False)]) == "–"
+
+
+@pytest.mark.parametrize("words", [["--all", "--network", "gpt2"], ["--write"], ["--network", "gtp2"]])
+def test_options_that_make_no_sense_are_refused_in_a_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["transformers", *words]) != 0
+    said = capsys.readouterr()
+    assert said.out == "" and len(said.err.strip().splitlines()) == 1
