@@ -4,7 +4,7 @@
     backward    dw[v, c] = the sum of dy[n, c, t] over all places (n, t) whose token is v; 0 where there is none
 
 tokens are int32; w has a row of C numbers a token, (V, C), or (V, C, 1, 1): the filters of a 1×1 convolution, which may
-share them.  A token that is no row gives NaN, and no gradient.
+share them.  A token that is no row gives NaN, and no gradient; one of padding has a row and no gradient.
 
 Forward: a block takes 32 tokens and 32 channels through shared memory, since rows of w go along the channels and rows
 of y along the tokens: it reads and writes 128 bytes at a time.  Backward, without atomics: one block sorts the places
@@ -115,14 +115,15 @@ def embedding_sort(tokens: Ints, order: Ints, places: int, words: int, passes: i
 
 @kernel(block=LANES)
 def embedding_backward(
-    tokens: Ints, order: Ints, dy: Floats, dw: Floats, places: int, words: int, channels: int, area: int, added: int
+    tokens: Ints, order: Ints, dy: Floats, dw: Floats, places: int, words: int, channels: int, area: int,
+    padding: int, added: int,
 ) -> None:  # fmt: skip
     """Block (i, j): 64 channels of the i-th place's token, if that is its first place in `order`; else nothing."""
     here = np.int64(cuda.blockIdx.x)
     c = np.int64(cuda.blockIdx.y) * LANES + cuda.threadIdx.x
     place = np.int64(order[np.uint32(here)])
     word = np.int64(tokens[np.uint32(place)])
-    alone = word >= 0 and word < words
+    alone = word >= 0 and word < words and word != padding
     if here > 0:
         alone = alone and np.int64(tokens[np.uint32(order[np.uint32(here - 1)])]) != word
     if alone and c < channels:
@@ -153,9 +154,10 @@ def forward(tokens: Any, w: Any, y: Any, *, stream: Any = None) -> None:
 
 
 def backward(
-    tokens: Any, dy: Any, dw: Any, *, added: bool = False, workspace: Any, stream: Any = None
+    tokens: Any, dy: Any, dw: Any, *, added: bool = False, padding: int | None = None, workspace: Any,
+    stream: Any = None,
 ) -> None:  # fmt: skip
-    """Fill dw, or with `added` add to it."""
+    """Fill dw, or with `added` add to it; the row of `padding` gets no gradient."""
     where = "embedding.backward"
     words, channels, area = _sizes(where, tokens, "dw", dw, "dy", dy)
     check(where, workspace=workspace)
@@ -168,7 +170,9 @@ def backward(
     launch(embedding_sort, 1, tokens, order, places, words, passes, stream=stream)
     found = order[(passes - 1) % 2 * places :][:places]
     grid = places, ceil_div(channels, LANES)
-    sizes = places, words, channels, area, int(added)
+    if padding is not None and not 0 <= padding < words:
+        raise KernelError(f"{where}: padding is {padding}; give one of the {words} rows of dw")
+    sizes = places, words, channels, area, -1 if padding is None else padding, int(added)
     launch(embedding_backward, grid, tokens, found, dy, dw, *sizes, stream=stream)
 
 

@@ -463,20 +463,22 @@ def embedding_forward(tokens: NDArray[np.int32], w: Array) -> Array:
     return np.ascontiguousarray(np.moveaxis(w.reshape(len(w), -1)[tokens], -1, 1))
 
 
-def embedding_backward(tokens: NDArray[np.int32], dy: Array, words: int) -> Array:
-    """A row for every word: the sum over its places."""
+def embedding_backward(tokens: NDArray[np.int32], dy: Array, words: int, padding: int | None = None) -> Array:
+    """A row for every word: the sum over its places; none for the word of padding."""
     rows = np.moveaxis(wide(dy).reshape(*dy.shape[:2], -1), 1, -1).reshape(tokens.size, -1)
     dw = np.zeros((words, rows.shape[1]))
     np.add.at(dw, tokens.reshape(-1), rows)
+    if padding is not None:
+        dw[padding] = 0
     return rounded(dw)
 
 
 def position_forward(x: Array, w: Array) -> Array:
-    return rounded(wide(x) + wide(w))
+    return rounded(wide(x) + wide(w).reshape(*w.shape, *(1 for _ in x.shape[1 + w.ndim :])))
 
 
-def position_backward(dy: Array) -> Array:
-    return rounded(wide(dy).sum(axis=0))
+def position_backward(dy: Array, alike: bool = False) -> Array:
+    return rounded(wide(dy).sum(axis=(0, 2, 3) if alike else 0))
 
 
 # -- local response normalisation, across channels ---------------------------------------------------------------------

@@ -325,8 +325,9 @@ class Builder:
         return self._same("scale", name, after, first=float(first))
 
     def embedding(
-        self, words: int, channels: int, name: str | None = None, after: Layer | None = None, spread: float = 0.02
-    ) -> Layer:
+        self, words: int, channels: int, name: str | None = None, after: Layer | None = None, spread: float = 0.02,
+        padding: int | None = None,
+    ) -> Layer:  # fmt: skip
         """For every token of an input of tokens its row of a learnt table: maps of (windows, channels, tokens, 1).
 
         Args:
@@ -335,21 +336,31 @@ class Builder:
             name: the layer's name (None: its kind and a number).
             after: the input that it reads (None: the first).
             spread: the standard deviation of the table's first values.
+            padding: a token whose row this layer does not train, as that which fills short windows (None: none).
         """
         layer = self._new("embedding", name, [after or self.last])
         if "dtype" not in layer.producers[0].options:
             raise NetworkError(f"{layer}: {layer.producers[0]} has no tokens; describe it with dtype='int32'")
         layer.options = {"words": _whole(layer, words, "words"), **_spread(layer, spread)}
+        if padding is not None:
+            if _whole(layer, padding, "padding", 0) >= words:
+                raise NetworkError(f"{layer}: padding is {padding}; tokens are 0 to {words - 1}")
+            layer.options["padding"] = int(padding)
         windows, tokens = layer.producers[0].shape
         return self._add(layer, (windows, _whole(layer, channels, "channels"), tokens, 1))
 
-    def position(self, name: str | None = None, after: Layer | None = None, spread: float = 0.02) -> Layer:
+    def position(
+        self, name: str | None = None, after: Layer | None = None, spread: float = 0.02, alike: bool = False
+    ) -> Layer:
         """A learnt number added to each number of an image, or of a window of tokens, the same for all of them.
 
-        It tells positions apart.  `spread` is the standard deviation of the first values.
+        It tells positions apart.  With `alike` it is one number a channel for all positions: a bias.  `spread` is the
+        standard deviation of the first values.
         """
         layer = self._new("position", name, [after or self.last])
-        layer.options = _spread(layer, spread)
+        layer.options = {**_spread(layer, spread), **({"alike": True} if alike else {})}
+        if alike and len(layer.producers[0].shape) != 4:
+            raise NetworkError(f"{layer}: its input is {layer.producers[0].shape}, not maps; leave out alike")
         return self._add(layer, layer.producers[0].shape)
 
     def lrn(

@@ -600,6 +600,7 @@ class Backward:
             return []
         added = self.parts[w] > 0
         arguments = {"tokens": tokens, "dy": dy, "dw": w.gradient, "added": added, "workspace": self.network.scratch}
+        arguments |= {name: layer.options[name] for name in ("padding",) if name in layer.options}
         writes = [*([] if added else [w.gradient]), *self.network.scratches]
         call = Call("embedding.backward", arguments, [tokens, dy], writes, [w.gradient] if added else [])
         return [call, *self._update(layer)]

@@ -201,6 +201,11 @@ def token(layer: Described) -> Shapes:
     return {"w": (layer.shape[1], 1)}
 
 
+def positions(layer: Described) -> Shapes:
+    """A number for every channel of every position, or for every channel."""
+    return {"w": layer.shape[1:2] if layer.options.get("alike") else layer.shape[1:]}
+
+
 def mean_loss(shares: bool) -> Traits:
     """A loss that is a mean over numbers: it has no map of its own, and leaves its input as it is."""
     return Traits(
@@ -274,10 +279,11 @@ TRAITS: Mapping[LayerKind, Traits] = {
         "pass", backward_reads=("x",),
         parameters=lambda layer: {"w": (layer.options["words"], layer.shape[1], 1, 1)}, first={"w": None},
         scratch_bytes=lambda layer: embedding_workspace(layer.x.shape), gradients_apart=True,
+        forms=({}, {"padding": 2}),
     ),
     "position": Traits(
-        "pass", backward_reads=(), in_place=True, parameters=lambda layer: {"w": layer.shape[1:]}, first={"w": None},
-        gradients_apart=True,
+        "pass", backward_reads=(), in_place=True, parameters=positions, first={"w": None}, gradients_apart=True,
+        forms=({}, {"alike": True}),
     ),
     "lrn": Traits("pass", backward_reads=("x",), library_reads=("y",), sign="kept", published=True),
     "batchnorm": Traits(

@@ -438,7 +438,7 @@ def embedding_and_position() -> Outputs:
         workspace = empty(embedding.workspace_bytes(tokens.shape) // 4)
         embedding.backward(tokens, y, dw, workspace=workspace)
         outputs += [y, dw.copy()]
-        embedding.backward(tokens, y, dw, added=True, workspace=workspace)
+        embedding.backward(tokens, y, dw, added=True, padding=1, workspace=workspace)
         at, moved, dat = drawn(channels, count, 1), empty(*y.shape), empty(channels, count, 1)
         position.forward(y, at, moved)
         position.backward(moved, dat)

@@ -37,8 +37,8 @@ arrangement that it reads: are these the maps in order?  Is the last axis all ch
 | rotary | rotated, neighbours, base; tokens: their axis | |
 | times | by: a number, of queries or keys | |
 | prepend | axis | w: of every image the same token |
-| position | | w: of every image the same numbers |
-| embedding, of tokens | | w |
+| position | | w: of every image the same numbers, or of every channel the same number |
+| embedding, of tokens | padding | w |
 | view | move: of one arrangement another | |
 | add, softmax, identity | | |
 """
@@ -223,12 +223,13 @@ def _share_weights(b: Builder, layers: list[tuple[Layer, Node]]) -> None:
     """Have layers that share no bias share a weight that is the same."""
     owners: dict[str, list[tuple[Layer, Node]]] = {}
     for layer, node in layers:
-        if "w" in node.weights and layer.traits.work == "product":
+        if "w" in node.weights and (layer.traits.work == "product" or layer.kind == "embedding"):
             owners.setdefault(node.weights["w"].source, []).append((layer, node))
     groups = {layer.shares for layer in b.layers}
     for (layer, node), *others in owners.values():
         w = node.weights["w"].values
-        alike = [one for one, its in others if one.kind == layer.kind and np.array_equal(its.weights["w"].values, w)]
+        kinds = {layer.kind} | ({"conv"} if layer.kind == "embedding" else set())
+        alike = [one for one, its in others if one.kind in kinds and np.array_equal(its.weights["w"].values, w)]
         if alike and not groups & {layer, *alike}:
             b.share(layer, *alike, own_bias=True)
 
@@ -654,8 +655,11 @@ def _prepend(made: Made, node: Node, inputs: list[Value]) -> Value:
 
 
 def _position(made: Made, node: Node, inputs: list[Value]) -> Value:
-    """A learnt number for each of an image's, which the weight has in the order of the input's axes."""
+    """A learnt number for each of an image's, which the weight has in the order of the input's axes; or a bias."""
     (value,), places, w = inputs, inputs[0].places, node.weights["w"]
+    if (bias := _alike(made, value, w)) is not None:
+        node.weights["w"] = bias
+        return Value(made.b.position(name=node.name, after=value.layer, alike=True), places)
     shape, rank = value.layer.shape[1:], len(places.axes)
     its = [axis for axis in range(rank) if places.runs_through(axis) != {IMAGE}]
     wanted = tuple(places.shape[axis] if axis in its else 1 for axis in range(rank))
@@ -670,11 +674,29 @@ def _position(made: Made, node: Node, inputs: list[Value]) -> Value:
     return Value(made.b.position(name=node.name, after=value.layer), places)
 
 
+def _alike(made: Made, value: Value, w: FirstValues) -> FirstValues | None:
+    """One number a channel, if that is what a weight has: in one row, or in a row that its views have repeated."""
+    layer, last = value.layer, len(value.places.axes) - 1
+    its = [axis for axis in range(last + 1) if CHANNEL in value.places.runs_through(axis)]
+    if len(its) != 1 or not value.places.in_order(CHANNEL, layer.shape[1], its) or len(layer.shape) != 4:
+        return None
+    axis, rank = its[0] - last - 1, w.values.ndim  # from the last on
+    if rank < -axis or w.values.shape[axis] != layer.shape[1] or value.places.runs_through(its[0]) != {CHANNEL}:
+        return None
+
+    def row(values: np.ndarray) -> np.ndarray:
+        first: np.ndarray = np.moveaxis(values, axis, -1).reshape(-1, values.shape[axis])[0]
+        return first
+
+    numbers = np.moveaxis(w.places().reshape(w.values.shape), axis, -1)
+    return w.moved(row) if (numbers == row(w.places().reshape(w.values.shape))).all() else None
+
+
 def _embedding(made: Made, node: Node, inputs: list[Value]) -> Value:
     """A row of the table for every token; the channels become the last axis."""
     (value,), (words, channels) = inputs, node.weights["w"].values.shape
     node.weights["w"] = node.weights["w"].as_filters()
-    layer = made.b.embedding(words, channels, name=node.name, after=value.layer)
+    layer = made.b.embedding(words, channels, name=node.name, after=value.layer, **node.attributes)
     tokens = made.own(layer)
     return Value(layer, tokens.permuted((0, 2, 3, 1)).reshaped((*node.shape[:-1], channels)))
 

@@ -476,10 +476,10 @@ def _add(call: TorchCall) -> Translated:
 def _embedding(call: TorchCall) -> Translated:
     if call["indices"] not in call.of.names:
         raise Unsupported("an embedding is supported of the network's input only")
-    if call["padding_idx"] >= 0 or call["scale_grad_by_freq"]:
-        raise Unsupported("padding_idx of an embedding is not supported: every row of its table is trained")
+    call.require(scale_grad_by_freq=False)
     call.inputs = [call.of.names[call["indices"]]]
-    return "embedding", {}, {"w": call.weight_of(call["weight"], "table")}
+    padding = {} if call["padding_idx"] < 0 else {"padding": call["padding_idx"]}
+    return "embedding", padding, {"w": call.weight_of(call["weight"], "table")}
 
 
 def _attention(call: TorchCall) -> Translated:
@@ -523,6 +523,8 @@ def _mul(call: TorchCall) -> Translated:
 
 def _pad(call: TorchCall) -> Translated:
     call.require(mode="constant")
+    if not any(call["pad"]):
+        return "identity", {}
     if len(call["pad"]) not in (2, 4) or min(call["pad"]) < 0:
         raise Unsupported("only rows and columns around height and width are supported")
     sides = [0, 0, *call["pad"]] if len(call.shape_of_input()) == 3 else [*call["pad"], 0, 0]

@@ -353,7 +353,13 @@ def _embedding(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any
     from torch.nn import functional
 
     table = _weights(layer, state)["w"].flatten(1)
-    return functional.embedding(inputs[0].long(), table).movedim(-1, 1).unsqueeze(-1).contiguous()
+    found = functional.embedding(inputs[0].long(), table, layer.options.get("padding"))
+    return found.movedim(-1, 1).unsqueeze(-1).contiguous()
+
+
+def _position(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    (x,), w = inputs, _weights(layer, state)["w"]
+    return x + (w[:, None, None] if layer.options.get("alike") else w)
 
 
 def _concat(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
@@ -371,7 +377,7 @@ TWINS: Mapping[str, Callable[[Layer, list[Any], Mapping[str, Any]], Any]] = {
     "drop_path": _drop_path, "channel_shuffle": _channel_shuffle, "take": _take,
     "permute_channels": _permute_channels, "prepend": _prepend,
     "pad": lambda layer, inputs, state: _padded(inputs[0], layer.options["pad"], layer.options["value"]),
-    "embedding": _embedding, "position": lambda layer, inputs, state: inputs[0] + _weights(layer, state)["w"],
+    "embedding": _embedding, "position": _position,
     "concat": _concat, "join": lambda layer, inputs, state: sum(inputs[1:], inputs[0]),
     "fork": lambda layer, inputs, state: inputs[0], "softmax": lambda layer, inputs, state: inputs[0].flatten(1),
     "pixel_softmax": lambda layer, inputs, state: inputs[0],

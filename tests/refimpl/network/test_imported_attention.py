@@ -148,6 +148,17 @@ class Masked(nn.Module):
         return self.body(x.transpose(0, 1), mask=mask, is_causal=True).transpose(0, 1)
 
 
+class Summand(nn.Module):
+    """A learnt summand of this shape."""
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.randn(shape))
+
+    def forward(self, x: Any) -> Any:
+        return functional.silu(x) + self.bias
+
+
 def encoder(**options: Any) -> nn.Module:
     layer = nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, batch_first=True, activation="gelu", **options)
     return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
@@ -166,6 +177,8 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     ),
     "a class token": (ClassToken, ["prepend", "conv", *BLOCK, "conv", *BLOCK, "rmsnorm", "take"]),
     "places": (Placed, ["position", "silu"]),
+    "a bias": (lambda: Summand(8), ["silu", "position"]),
+    "a bias of one token": (lambda: Summand(1, 1, 8), ["silu", "position"]),
     "three layers": (Apart, ["take", "gelu", "conv", "conv", "conv", "attention"]),
     "nn.MultiheadAttention across": (Crossed, ["take", "gelu", "conv", "take", "take", "conv", "attention", "conv"]),
     "nn.TransformerEncoder": (encoder, ["conv", *BLOCK, "conv", *BLOCK]),
@@ -236,7 +249,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {
         lambda: nn.TransformerEncoderLayer(8, 2, 12, batch_first=True),
         ("body.self_attn.scaled_dot_product_attention", "dropout_p=0.1", 0.0),
     ),
-    "a bias alone": (lambda: Bias(), ("body.add", "8 numbers")),
+    "a number for each token": (lambda: Summand(16, 1), ("body.add", "16×1 numbers")),
     "a window": (lambda: Function(window), ("mask", "causal")),
     "a scale": (lambda: Scaled(of_thirds), ("scale=1",)),
 }
@@ -249,15 +262,6 @@ class Function(nn.Module):
 
     def forward(self, x: Any) -> Any:
         return self.function(x)
-
-
-class Bias(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.bias = nn.Parameter(torch.zeros(8))
-
-    def forward(self, x: Any) -> Any:
-        return functional.silu(x) + self.bias
 
 
 @pytest.mark.parametrize("case", REFUSED)
