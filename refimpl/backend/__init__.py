@@ -6,9 +6,10 @@ from refimpl.backend.run_errors import BatchError, CheckpointError, DeviceFailed
 from refimpl.backend.schedules import Schedule
 from refimpl.backend.script import written_out
 from refimpl.backend.trainer import BACKENDS, Evaluation, Trainer
+from refimpl.backend.writing import fill_in, write_on
 
 __all__ = [
     "BACKENDS", "Alone", "BatchError", "CheckpointError", "Communicator", "CopiesEarly", "CopiesLate", "DeviceFailed",
     "Drawn", "Evaluation", "LegalOrder", "Mpi", "NotFinite", "ProgramOrder", "RankFailed", "RunError", "Schedule",
-    "Threads", "Trainer", "in_threads", "written_out",
+    "Threads", "Trainer", "fill_in", "in_threads", "write_on", "written_out",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Training data: scikit-learn's digits, synthetic images of any shape, or a user's own arrays.
+"""Training data: scikit-learn's digits, synthetic images of any shape, a user's own arrays, or a text.
 
 Whatever the source, batch k of training follows from the source, the size of a batch and a seed alone: a run that is
 resumed at iteration k sees exactly what it would have seen.
@@ -25,9 +25,12 @@ import numpy as np
 
 from refimpl import text
 from refimpl.backend.npz import Archive, Damaged, opened
+from refimpl.backend.run_errors import DataError as DataError
+from refimpl.backend.windows import SyntheticTokens
+from refimpl.backend.windows import text_windows as text_windows  # data.text_windows
 from refimpl.network import Network
 from refimpl.network.kinds import Target
-from refimpl.text import RefimplError, counted, one_line
+from refimpl.text import counted, one_line
 
 #: Images, float32, (batch, channels, height, width); and labels, int32, (batch,) or (batch, height, width), or targets,
 #: float32, of any shape.
@@ -36,10 +39,6 @@ IGNORED = -100  #: the label of a pixel that does not count, as in PyTorch
 
 TESTED = 5  #: one image of this number is kept for testing, where there are no test images
 LARGEST_LABEL = 2**20
-
-
-class DataError(RefimplError, ValueError):
-    """Data that cannot be trained on: one line that says what is wrong, and what would do."""
 
 
 class DataWarning(UserWarning):
@@ -478,8 +477,10 @@ def synthetic(shape: tuple[int, ...], classes: int = 10, batches: int = 100, see
     return Synthetic(tuple(shape), classes, batches, seed)
 
 
-def synthetic_for(network: Network, seed: int = 0) -> Synthetic:
-    """Synthetic images, and the labels that this network's loss compares with."""
+def synthetic_for(network: Network, seed: int = 0) -> Synthetic | SyntheticTokens:
+    """Synthetic images or windows of tokens, and the labels that this network's loss compares with."""
+    if network.input.dtype == "int32":
+        return SyntheticTokens.of(network, seed)
     output, shape = network.output, network.input.shape[1:]
     if output.loss.target == "image":
         return synthetic(shape, output.classes, seed=seed)

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from refimpl.backend.batches import checked_batch
-from refimpl.backend.data import DataError, Synthetic, held_back, raw_arrays, shuffled
-from refimpl.backend.run_errors import BatchError, NotFinite
+from refimpl.backend.data import Synthetic, held_back, raw_arrays, shuffled
+from refimpl.backend.run_errors import BatchError, DataError, NotFinite
 from refimpl.network import Network, Output
 from refimpl.text import counted
 
@@ -43,7 +43,7 @@ class NamedData:
     train_inputs: Arrays
     train_labels: Arrays
     test_inputs: Arrays
-    test_labels: Arrays
+    test_losses: Arrays  #: what each loss compares with
 
     def per_epoch(self, batch: int) -> int:
         """Full batches in one epoch."""
@@ -64,6 +64,11 @@ class NamedData:
     def test_images(self) -> Any:
         """The test images, as a trainer takes them."""
         return as_given(self.test_inputs)
+
+    @property
+    def test_labels(self) -> Any:
+        """Their labels, as a trainer takes them."""
+        return as_given(self.test_losses)
 
 
 def named_npz(
@@ -146,6 +151,8 @@ class NamedSynthetic:
     @classmethod
     def of(cls, network: Network, seed: int = 0) -> NamedSynthetic:
         """For a network."""
+        if any(x.dtype == "int32" for x in network.inputs):
+            raise DataError(f"{network.name} reads tokens and more: give --data FILE.npz with an array for each input")
         classes = max([one.classes for one in network.outputs if one.loss.target != "number"], default=10)
         shapes = [tuple(x.shape[1:]) for x in network.inputs]
         return cls(

@@ -9,6 +9,10 @@ class RunError(RefimplError, RuntimeError):
     """A program cannot be run, or the run was stopped; the message says why, and what would do."""
 
 
+class DataError(RefimplError, ValueError):
+    """Data that cannot be trained on: one line that says what is wrong, and what would do."""
+
+
 class BatchError(RunError, ValueError):
     """Images or labels that this network cannot be given.  Nothing has run."""
 

@@ -76,4 +76,4 @@ def names(kind: str, prefix: str, **asked: Any) -> Iterable[str]:
         return [f"{slot}={name}" for name in slots.get(slot, ())] if equals else [f"{slot}=" for slot in slots]
     if kind == "setups":
         return (*names("presets", prefix), *names("assignments", prefix))
-    return ("digits", "synthetic", *(name for name in os.listdir() if name.endswith(".npz")))  # data
+    return ("digits", "text", "synthetic", *(name for name in os.listdir() if name.endswith((".npz", ".txt"))))  # data

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 import os
 import shlex
 import statistics
 import sys
 import time
-import warnings
 import zlib
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import pairwise
-from math import isfinite, prod
+from math import isfinite, log
 from typing import TYPE_CHECKING, Any
 
 from refimpl.accudnn.tuner import warmed_up
@@ -24,26 +22,26 @@ from refimpl.cli import resolve, shared_options
 from refimpl.cli.parallel import as_rank, refuse_without_parallel, same_command
 from refimpl.cli.parser import DONE, INTERRUPTED, WRONG, Fail, Parser, whole, writable
 from refimpl.cli.terminal import print_json, progress, say, show_table, tell
+from refimpl.cli.training_data import data_for
 from refimpl.cli.tune import TunedFile, tuned_file
 from refimpl.machine.cpu_model import CalibratedCpu
 from refimpl.machine.here import process_bytes
-from refimpl.network import Network
-from refimpl.network.zoo import NETWORKS, build
+from refimpl.network import Network, Output
+from refimpl.network.zoo import build
 from refimpl.planner import Program
-from refimpl.text import contents, counted, duration, offer, opened, size
+from refimpl.text import contents, counted, duration, opened, size
 
 if TYPE_CHECKING:
     from refimpl.backend import Communicator, Evaluation, Trainer
     from refimpl.backend.data import BatchSource
     from refimpl.backend.host_thread import StoredMap
-    from refimpl.backend.named_data import NamedData, NamedSynthetic
 
 BARS = "▁▂▃▄▅▆▇█"
 CURVE = 60  #: columns of the loss curve
 SYNTHETIC_TESTS = 4  #: batches of new synthetic images that the trained network is tried on
+MASK = "\x7f"  #: a byte that no text has, where one is masked
+WRITTEN, TEMPERATURE = 64, 0.7  #: bytes that it writes at the end, and how far from the most probable ones
 STEPS = 100
-#: What labels are → the data's words.
-LABELS = {"image": "a label an image", "pixel": "labels a pixel", "number": "targets"}
 
 
 def add(parser: Parser) -> None:
@@ -57,6 +55,7 @@ def add(parser: Parser) -> None:
             "refimpl run lenet --data digits --epochs 5",
             "refimpl run tiny-resnet --data digits --set liveness=layer-wise --budget 4MiB --backend cpu",
             "refimpl run tiny-vgg --data images.npz --optimiser adamw --schedule cosine --warmup 20 --clip 1",
+            "refimpl run tiny-gpt --data text --optimiser adamw --rate 0.002 --steps 300",
             "refimpl run tiny-vgg --data images.npz --steps 500 --save half.npz",
             "refimpl run tiny-vgg --data images.npz --steps 1000 --resume half.npz",
             "mpiexec -n 2 refimpl run tiny-resnet --data digits --batch 16 --parallel mpi --policy superneurons",
@@ -69,7 +68,8 @@ def add(parser: Parser) -> None:
     parser.add_argument(
         "--data", metavar="DATA", default="synthetic",
         help="digits (scikit-learn's), synthetic, or a .npz file with images and labels, one an image or one a pixel, "
-        "or with images and targets (default: synthetic)",
+        "or with images and targets; for networks that read tokens text (the project's documentation), or a file whose "
+        "bytes are the tokens (default: synthetic)",
     )  # fmt: skip
     length = parser.add_mutually_exclusive_group()
     length.add_argument(
@@ -83,8 +83,8 @@ def add(parser: Parser) -> None:
     )
     parser.add_argument(
         "--validation", metavar="FILE|SHARE",
-        help="test with the images of another .npz file, or with this share of the data's, as in 0.1 (default: the "
-        "file's test images, or else one image in five)",
+        help="test with another file, or with this share of the data, as in 0.1 (default: the file's test images, or "
+        "else one image in five; of a text its last tenth)",
     )  # fmt: skip
     parser.add_argument("--save", metavar="FILE", help="write a checkpoint at the end")
     parser.add_argument("--save-every", type=whole(), metavar="N", help="write it after every N iterations, too")
@@ -102,92 +102,6 @@ def add(parser: Parser) -> None:
     shared_options.cluster(parser, simulated=False)
     shared_options.json(parser)
     parser.add_argument("--verbose", action="store_true", help="what every map took that the host compressed, too")
-
-
-# -- what is needed before the first step ------------------------------------------------------------------------------
-
-
-def validation_of(options: argparse.Namespace) -> str | float | None:
-    """--validation as a file or as a share."""
-    given = options.validation
-    if given is None:
-        return None
-    if options.data == "synthetic":
-        raise Fail(f"--validation {given}: of synthetic images there are always new ones; give --data, too")
-    try:
-        return float(given)
-    except ValueError:
-        if options.data == "digits":
-            raise Fail(f"--validation {given}: of the digits give a share, as in 0.1") from None
-        return str(given)
-
-
-def source_of(name: str, validation: str | float | None = None) -> Any:
-    """Digits, or a user's own; None for synthetic images, whose shape is the network's."""
-    from refimpl.backend import data
-
-    if name == "synthetic":
-        return None
-    if name == "digits":
-        return data.digits(share=validation if isinstance(validation, float) else None)
-    if not name.endswith(".npz") and not os.path.exists(name):
-        raise Fail(f"there is no data {name!r}{offer(name, ('digits', 'synthetic', 'FILE.npz'))}")
-    with warnings.catch_warnings(record=True) as doubts:
-        warnings.simplefilter("always", data.DataWarning)
-        found = data.load_npz(name, validation=validation)  # the same split when a run is resumed
-    for doubt in doubts:
-        tell(f"warning: {name}: {doubt.message}")
-    return found
-
-
-def is_several(network: Network) -> bool:
-    """Whether data files name an array for each of its inputs and losses."""
-    return len(network.inputs) > 1 or len({(one.loss, one.labels.shape) for one in network.outputs}) > 1
-
-
-def several_for(options: argparse.Namespace, network: Network) -> NamedData | NamedSynthetic:
-    """The data of a network of several inputs or losses."""
-    from refimpl.backend.named_data import NamedSynthetic, named_npz, names_of
-
-    validation = validation_of(options)
-    if options.data == "synthetic":
-        return NamedSynthetic.of(network)
-    if options.data == "digits":
-        inputs, losses = (", ".join(names) for names in names_of(network))
-        what = f"the inputs {inputs} and the losses {losses}"
-        raise Fail(f"{network.name} has {what}: the digits do not fit; give --data FILE.npz with an array for each")
-    if not options.data.endswith(".npz") and not os.path.exists(options.data):
-        raise Fail(f"there is no data {options.data!r}{offer(options.data, ('synthetic', 'FILE.npz'))}")
-    return named_npz(network, options.data, validation=validation)
-
-
-def network_for(options: argparse.Namespace, network: Network, source: Any) -> tuple[Network, BatchSource]:
-    """The network that was named, for images like the source's; only those for teaching take any.  And the source.
-
-    The digits, and synthetic images, have the labels that the network's loss compares with.
-    """
-    from refimpl.backend import data
-
-    if source is None:
-        return network, data.synthetic_for(network)
-    target = network.output.loss.target
-    if options.data == "digits" and target != "image":
-        source = data.digits(target=target, share=validation_of(options))  # type: ignore[arg-type]
-    if source.target != target:
-        raise Fail(f"{options.data} has {LABELS[source.target]}, and {network.name} compares with {LABELS[target]}")
-    recipe = NETWORKS.get(network.name)
-    if recipe and "shape" in inspect.signature(recipe.make).parameters:
-        network = recipe.make(batch=network.batch, shape=source.shape, classes=source.classes or network.output.classes)
-    wanted, given, classes = network.input.shape[1:], source.shape, network.output.classes
-    by = ["×".join(map(str, shape)) for shape in (given, wanted)]
-    if tuple(given) != tuple(wanted):
-        raise Fail(f"{options.data} has images of {by[0]}, and {network.name} takes {by[1]}; --data synthetic fits any")
-    if target != "image" and prod(source.label_shape) != prod(network.labels.shape[1:]):
-        by = ["×".join(map(str, shape)) for shape in (source.label_shape, network.labels.shape[1:])]
-        raise Fail(f"{options.data} has {LABELS[target]} of {by[0]}, and {network.name} compares with {by[1]}")
-    if source.classes > classes:
-        raise Fail(f"{options.data} has {counted(source.classes, 'class')}, and {network.name} tells {classes} apart")
-    return network, source
 
 
 # -- training ----------------------------------------------------------------------------------------------------------
@@ -216,11 +130,7 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
     if options.save_every and not options.save:
         raise Fail(f"--save-every {options.save_every} needs the file: give --save FILE, too")
     network = build(options.network, options.batch)
-    source: Any
-    if is_several(network):
-        source = several_for(options, network)
-    else:
-        network, source = network_for(options, network, source_of(options.data, validation_of(options)))
+    network, source = data_for(options, network)
     network = resolve.trained_by(options, network)
     network = resolve.data_parallel(options, network, communicator.size)
     if tuned and tuned.network != network.name:
@@ -271,6 +181,7 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
                 trainer.to_onnx(options.export)
             stored = trainer.compressed
             evaluation, tested = test(trainer, source)
+            sample = written(trainer, source) if evaluation else None
             if timeline is not None:
                 from refimpl.report.page import write_page
 
@@ -291,7 +202,8 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
             "accuracy": finite(evaluation.accuracy) if evaluation else None,
             "tested_loss": finite(evaluation.loss) if evaluation else None,
             **(tested_each(network, evaluation) if evaluation and evaluation.each else {}),
-            "counted": {"what": network.output.loss.target, "number": evaluation.counted if evaluation else 0},
+            "counted": {"what": place_of(network, network.output), "number": evaluation.counted if evaluation else 0},
+            **(in_bits(evaluation, source, sample) if evaluation and sample else {}),
             "peak_bytes": {"predicted": program.peak_bytes, "recounted": trainer.recounted_peak},
             "process_bytes": process_bytes(),
             "seconds": {"iteration": statistics.median(seconds), "predicted": program.planned_seconds},
@@ -482,7 +394,7 @@ def tested_each(network: Network, evaluation: Evaluation) -> dict[str, Any]:
         result = evaluation.each[one.layer.name]
         found[one.layer.name] = {
             "loss": finite(result.loss), "weight": one.layer.weight, "accuracy": finite(result.accuracy),
-            "what": one.loss.target, "number": result.counted,
+            "what": place_of(network, one), "number": result.counted,
         }  # fmt: skip
     return {"weighted_loss": finite(evaluation.weighted), "each_loss": found}
 
@@ -518,6 +430,46 @@ def test(trainer: Trainer, source: Any) -> tuple[Evaluation | None, int]:
         return None, 0
 
 
+def place_of(network: Network, output: Output) -> str:
+    """The word for what a loss counts: images, pixels or tokens, or numbers."""
+    return network.place if output.loss.target == "pixel" else output.loss.target
+
+
+def written(trainer: Trainer, source: Any) -> dict[str, str] | None:
+    """What a network that learnt from a text makes of the part that it has not learnt from; None: it learnt from none.
+
+    It writes on, or fills in what is masked.
+    """
+    import numpy as np
+
+    from refimpl.backend.windows import TextWindows
+    from refimpl.backend.writing import fill_in, write_on
+
+    if not isinstance(source, TextWindows):
+        return None
+    window = source.test_images[0]
+    if source.task.masked:
+        masked = np.where(window == source.task.words, ord(MASK), window)
+        found = {"masked": masked, "filled in": fill_in(trainer, window)}
+        texts = {what: bytes(tokens.astype(np.uint8)) for what, tokens in found.items()}
+    else:
+        count = min(WRITTEN, trainer.iteration)  # each takes a forward pass, of a whole batch
+        begun = bytes(window[: len(window) // 2 + 1].astype(np.uint8))
+        texts = {"after": begun, "writes": write_on(trainer, begun, count, TEMPERATURE, trainer.seed)}
+    return {what: text.decode(errors="replace").replace(MASK, "█") for what, text in texts.items()}
+
+
+def in_bits(evaluation: Evaluation, source: Any, sample: dict[str, str]) -> dict[str, Any]:
+    """Of a text: the bits that a byte takes in a code by the network's probabilities, and what it wrote."""
+    bits_of = "a masked byte" if source.task.masked else "a byte"
+    return {"bits": finite(evaluation.loss / log(2)), "bits_of": bits_of, "sample": sample}
+
+
+def on_one_line(text: str) -> str:
+    """A text with what breaks a line written out."""
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+
+
 # -- the report --------------------------------------------------------------------------------------------------------
 
 
@@ -528,7 +480,7 @@ def report(document: dict[str, Any], program: Program, stored: list[StoredMap]) 
     batch = f"batch {document['batch']}" + f" on each of {document['ranks']} ranks" * (document["ranks"] > 1)
     say(f"{document['network']}, {batch}, {where}: {counted(len(losses), 'iteration')} on {document['data']}.")
     say(f"Loss      {curve(losses)}  {losses[0]:.3f} → {losses[-1]:.3f}")
-    tested = counted(document["tested"], "image") + " that it has not learnt from"
+    tested = counted(document["tested"], program.network.example) + " that it has not learnt from"
     if "each_loss" in document:
         sums = [f"{loss['weight']:g} × " * (loss["weight"] != 1) + name for name, loss in document["each_loss"].items()]
         say(f"Tested    loss {document['weighted_loss']:.3f} = {' + '.join(sums)}, on {tested}")
@@ -543,6 +495,10 @@ def report(document: dict[str, Any], program: Program, stored: list[StoredMap]) 
         say(f"Accuracy  {document['accuracy']:.1%} of {of}")
     elif document["tested_loss"] is not None:
         say(f"Tested    loss {document['tested_loss']:.3f}, the mean over {of}")
+    if "sample" in document:
+        say(f"Bits      {document['bits']:.3f} {document['bits_of']}: the loss, {document['tested_loss']:.3f} / log 2")
+        for what, text in document["sample"].items():
+            say(f"{what.capitalize():<9} {on_one_line(text)}")
     again = "recounted from the executed instructions"
     same = f"as {again}" if peak["predicted"] == peak["recounted"] else f"but {size(peak['recounted'])} {again}"
     say(f"Memory    peak {size(peak['predicted'])}, {same}; budget {size(program.budget)}")

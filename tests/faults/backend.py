@@ -101,6 +101,13 @@ FAULTS = (
         slow=True,
     ),
     Fault(
+        "windows that are learnt from reach into the part of a text that is tested with",
+        "refimpl/backend/windows.py",
+        "return TextWindows(whole[:-tested], whole[-tested:], task)",
+        "return TextWindows(whole[: task.span - tested], whole[-tested:], task)",
+        "tests/refimpl/backend/test_windows.py",
+    ),
+    Fault(
         "several inputs of a data file are shuffled each in its own way",
         "refimpl/backend/named_data.py",
         "both = ([array[chosen] for array in arrays] for arrays in (self.train_inputs, self.train_labels))",

@@ -15,7 +15,7 @@ Queries, keys and values are one map, which one convolution makes.
 First weights are normally distributed around 0, of standard deviation 0.02, as GPT-2's and BERT's; biases are 0, and
 factors 1.  Where a convolution's output is added to what goes around it, GPT-2 divides the deviation by the root of
 the number of such sums, 2L of L layers, so that the sum does not grow with the depth; ViT and Llama do so here, too.
-The small ones are narrower, so their deviation is larger (He's rule).  None drops anything out.
+The small ones are narrower, so their deviation is larger, one by the root of the width.  None drops anything out.
 """
 
 from __future__ import annotations
@@ -120,8 +120,9 @@ def tiny_vit(
     return _vit(b, 2 if shape[1] < 16 else 4, width, _small(layers, width, heads, embedded=0.5), classes)
 
 
-def _small(layers: int, width: int, heads: int, **more: Any) -> BlockStyle:
-    return BlockStyle(layers, heads, 4 * width, spread=sqrt(2 / width), **more)
+def _small(layers: int, width: int, heads: int, embedded: float | None = None, **more: Any) -> BlockStyle:
+    spread = 1 / sqrt(width)
+    return BlockStyle(layers, heads, 4 * width, spread=spread, embedded=embedded or spread, **more)
 
 
 def _vit(b: Builder, patch: int, width: int, style: BlockStyle, classes: int) -> Network:
@@ -232,7 +233,7 @@ def tiny_llama(
     width: int = 64, heads: int = 4, kv_heads: int = 2,
 ) -> Network:  # fmt: skip
     """Llama with two layers of 64 channels, 4 heads of queries and 2 of keys and values, for text byte by byte."""
-    style = BlockStyle(layers, heads, 3 * width, causal=True, spread=sqrt(2 / width))
+    style = BlockStyle(layers, heads, 3 * width, causal=True, spread=1 / sqrt(width), embedded=1 / sqrt(width))
     return _llama("tiny-llama", batch, conventions, tokens, words, width, kv_heads, 10_000.0, style)
 
 

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refimpl.backend.data import BatchSource, Data, DataError, Synthetic, arrays, batches, digits, load_npz, synthetic
+from refimpl.backend.data import BatchSource, Data, Synthetic, arrays, batches, digits, load_npz, synthetic
+from refimpl.backend.run_errors import DataError
 from tests.messages import raises_naming
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from refimpl.backend import BatchError, NotFinite, Trainer
-from refimpl.backend.data import IGNORED, DataError, arrays, digits, load_npz, synthetic_for
+from refimpl.backend.data import IGNORED, arrays, digits, load_npz, synthetic_for
+from refimpl.backend.run_errors import DataError
 from refimpl.network import Builder, Network
 from refimpl.network.kinds import TRAITS
 from tests.messages import raises_naming

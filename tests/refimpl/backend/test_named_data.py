@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from refimpl.backend import Trainer
-from refimpl.backend.data import DataError
 from refimpl.backend.named_data import NamedSynthetic, named_npz
+from refimpl.backend.run_errors import DataError
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import small_program
 from tests.refimpl.backend.test_several import several

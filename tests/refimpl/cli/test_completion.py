@@ -53,7 +53,7 @@ def offered(line: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
         ("plan vgg16 --set copy-streams=s", {"copy-streams=shared", "copy-streams=separate"}),
         ("compare vgg16 --with join=", {"join=yes", "join=no"}),
         ("compare vgg16 --with vdnnpp-a", {"vdnnpp-all", "vdnnpp-alternate-conv"}),
-        ("run lenet --data ", {"digits", "synthetic", "mine.npz"}),
+        ("run lenet --data ", {"digits", "text", "synthetic", "mine.npz"}),
         ("reproduce v", {"vdnn", "vdnnpp"}),
         ("fragmentation vgg16 --draw ", {"map", "bars"}),
         ("plan vgg16 --batch ", set()),
