@@ -7,7 +7,9 @@ With N sequences of T tokens of D channels the unit is N × D × T numbers of 4 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
+from refimpl.machine import Machine
 from refimpl.network import Network, Tensor
 from refimpl.planner.context import uses_of
 from refimpl.studies.transformers.yardsticks import NetworkBlock, blocks
@@ -50,6 +52,32 @@ def block_maps(network: Network, block: NetworkBlock | None = None) -> list[Bloc
         if inside:
             maps.append(BlockMap(y.name, kind, tuple(dict.fromkeys(inside)), y.nbytes, y.nbytes / unit))
     return maps
+
+
+@dataclass(frozen=True)
+class Probabilities:
+    """What attention's probabilities would be if they were a map, of one layer: kept, copied, or computed again."""
+
+    network: str
+    batch: int
+    units: float  #: of the layer's block's input
+    nbytes: int
+    copy_seconds: float  #: out and back in
+    forward_seconds: float  #: of all of attention's forward, which is more than they take
+
+
+def probabilities(network: Network, machine: Machine) -> Probabilities | None:
+    """Of the middle block's attention; None where there is none."""
+    found = blocks(network)
+    layers = [one for one in found[len(found) // 2].layers if one.kind == "attention"] if found else []
+    if not layers:
+        return None
+    (call,) = layers[0].forward.calls
+    queries, keys = (prod(x.shape[2:]) for x in (layers[0].y, layers[0].inputs[-1]))
+    nbytes = 4 * network.batch * layers[0].options["heads"] * queries * keys
+    unit = found[len(found) // 2].before.outputs[0].nbytes
+    copies = sum(machine.copy_seconds(nbytes, way) for way in ("out", "in"))
+    return Probabilities(network.name, network.batch, nbytes / unit, nbytes, copies, machine.seconds(call))
 
 
 def units(network: Network) -> float:

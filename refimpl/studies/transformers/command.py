@@ -10,11 +10,12 @@ from refimpl.cli import shared_options
 from refimpl.cli.parser import DONE, INTERRUPTED, WRONG, Fail, Parser, pick, whole
 from refimpl.cli.picture_option import checked, save
 from refimpl.cli.terminal import print_json, progress, say, show_table, tell
+from refimpl.names.machines import named as machine_named
 from refimpl.studies.grid.grid import read
 from refimpl.studies.grid.rows import network_of
 from refimpl.studies.reproduce.evaluation import to_json
-from refimpl.studies.transformers.block_bytes import block_maps
-from refimpl.studies.transformers.outcome_tables import block_table, fastest_table, slow_down_table
+from refimpl.studies.transformers.block_bytes import block_maps, probabilities
+from refimpl.studies.transformers.outcome_tables import block_table, fastest_table, probabilities_table, slow_down_table
 from refimpl.studies.transformers.outcomes import EFFORT, MACHINES, NETWORKS, Outcome, outcomes, questions
 from refimpl.studies.workers import WorkerKilled
 from refimpl.text import counted
@@ -24,10 +25,10 @@ SMALL = ("gpt2",), ("rtx-4090",)  #: networks and machines where none are named
 
 def add(parser: Parser) -> None:
     parser.describe(
-        "Plan transformers under every paper's policy, the policy that combines them, and two yardsticks: everything "
-        "kept, and each block's input kept and the rest recomputed, as torch.utils.checkpoint does.  For each network "
-        "and machine: the slow-down within several budgets, and the largest batch.  A file keeps the plans that are "
-        "done, and the same command goes on where it was stopped.  All times are simulated.",
+        "Plan transformers under every paper's policy, the policy that combines them, and three yardsticks: everything "
+        "kept; attention recomputed; and each block's input kept and the rest recomputed, as torch.utils.checkpoint "
+        "does.  For each network and machine: the slow-down within several budgets, and the largest batch.  A file "
+        "keeps the plans that are done, and the same command goes on where it was stopped.  All times are simulated.",
         [
             "refimpl transformers", "refimpl transformers --network vit-b16 --machine rtx-3060 --picture vit.png",
             "refimpl transformers --all --out transformers.jsonl",
@@ -74,9 +75,13 @@ def run(options: argparse.Namespace) -> int:
 
         for path in write(found, networks):
             tell(f"written: {path}")
+    built = [network_of(*one) for one in networks.items()]
     if options.json:
-        built = [network_of(*one) for one in networks.items()]
-        print_json({"blocks": {one.name: to_json(block_maps(one)) for one in built}, "outcomes": to_json(found)})
+        blocks = {one.name: to_json(block_maps(one)) for one in built}
+        squares = {
+            machine: to_json([probabilities(one, machine_named(machine)) for one in built]) for machine in machines
+        }
+        print_json({"blocks": blocks, "probabilities": squares, "outcomes": to_json(found)})
         return DONE
     for name, batch in networks.items():
         show_table(block_table(network_of(name, batch)))
@@ -84,6 +89,9 @@ def run(options: argparse.Namespace) -> int:
         for machine in dict.fromkeys(machines):
             show_table(slow_down_table(found, name, machine))
             say("")
+    for machine in dict.fromkeys(machines):
+        show_table(probabilities_table(built, machine))
+        say("")
     show_table(fastest_table(found))
     if picture:
         say(f"Picture: {picture}")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from refimpl.names.machines import named
 from refimpl.network import Network
 from refimpl.report.tables import Column, Table
-from refimpl.studies.transformers.block_bytes import BlockMap, block_maps
+from refimpl.studies.transformers.block_bytes import BlockMap, block_maps, probabilities
 from refimpl.studies.transformers.outcomes import PAPERS, POLICIES, Outcome, fastest, mean
-from refimpl.text import size
+from refimpl.text import duration, size
 
 Found = Sequence[Outcome]
 MISSING = "–"  #: does not fit
@@ -149,6 +150,17 @@ def fastest_table(found: Found) -> Table:
     columns = {"fits": fits, "fastest": won(POLICIES), "without combined": won(simple), "of the papers": won(PAPERS)}
     note = f"Of {len(cases)} budgets in which some policy fits; several may be equally fast."
     return rows_of(found, columns, "Who is fastest", note)
+
+
+def probabilities_table(networks: Sequence[Network], machine: str) -> Table:
+    """The probabilities of a layer of attention, if they were a map, on a machine."""
+    made = [probabilities(network, named(machine)) for network in networks]
+    columns = (
+        Column("network", lambda one: f"{one.network}({one.batch})"), Column("units", "units", "{:.3g}".format),
+        Column("bytes", "nbytes", size), Column("copied out and in", "copy_seconds", duration),
+        Column("attention's forward", "forward_seconds", duration),
+    )  # fmt: skip
+    return Table.of(f"Probabilities of a layer, {machine}", [one for one in made if one], columns)
 
 
 # -- a block -----------------------------------------------------------------------------------------------------------

@@ -24,7 +24,8 @@ from refimpl.studies.transformers.yardsticks import YARDSTICKS
 
 #: Policy → its line: colour, marker, dashes.
 LOOKS: dict[str, tuple[str, str, Any]] = {
-    "everything kept": (style.INK, "s", "-"), "per block": (style.INK, "D", (0, (3, 2))),
+    "everything kept": (style.INK, "s", "-"), "attention again": (style.PALE, "s", (0, (1, 1))),
+    "per block": (style.INK, "D", (0, (3, 2))),
     "vdnn-all": (style.BLUE, "o", (0, (3, 2))), "vdnn-dyn": (style.BLUE, "o", "-"),
     "vdnnpp-all": (style.GREEN, "^", (0, (3, 2))), "vdnnpp-dyn": (style.GREEN, "^", "-"),
     "superneurons": (style.ORANGE, "v", "-"), "accudnn": (style.PURPLE, "P", "-"),
@@ -32,7 +33,7 @@ LOOKS: dict[str, tuple[str, str, Any]] = {
 }  # fmt: skip
 HIGHEST = 2.6  #: slow-down; what is above is drawn at the edge
 #: In the picture of batches.  A dynamic policy's largest is that of its frugal candidate, which offloads all.
-DRAWN = ("per block", "vdnn-dyn", "vdnnpp-dyn", "superneurons", "accudnn", "combined")
+DRAWN = ("attention again", "per block", "vdnn-dyn", "vdnnpp-dyn", "superneurons", "accudnn", "combined")
 FATES = {"kept": style.GREY, "offloaded": style.SKY, "dropped": style.GREEN}
 
 Found = Sequence[Outcome]
@@ -48,55 +49,42 @@ def over_budget(found: Found) -> Figure:
     """Slow-down over the share of the way, a panel for each network and machine."""
     inside = [one for one in found if one.share is not None]
     networks, machines = distinct(inside, "network"), distinct(inside, "machine")
-    width, height = max(6.2, 0.6 + 2.7 * len(machines)), 1.3 + 1.9 * len(networks)
-    head = 1.0 if width < 9 else 0.8
-    with style.page(width, height, "Transformers: slow-down over budget", SUBTITLE, head) as figure:
+    width, height = max(8.2, 0.6 + 2.7 * len(machines)), 1.5 + 1.9 * len(networks)
+    with style.page(width, height, "Transformers: slow-down over budget", SUBTITLE, 1.0) as figure:
         panels = figure.subplots(len(networks), len(machines), squeeze=False, sharex=True, sharey="col")
         for row, network in zip(panels, networks, strict=True):
             for axes, machine in zip(row, machines, strict=True):
-                panel(axes, of(inside, network=network, machine=machine), f"{network}, {machine}")
+                panel(axes, of(inside, network=network, machine=machine), shares(inside), f"{network}, {machine}")
+            row[0].set_ylabel("slow-down")
         for axes, machine in zip(panels[0], machines, strict=True):  # a column has one scale
             slowest = max([1.05, *(one.slow_down for one in of(inside, machine=machine) if one.slow_down)])
             axes.set_ylim(1 - 0.04 * (slowest - 1), min(HIGHEST, 1 + 1.06 * (slowest - 1)))
-        places = shares(inside)
         for axes in panels[-1]:
-            axes.set_xlim(places[0] / 1.1, places[-1] * 1.1)
-            axes.set_xticks(places, [f"{place:.0%}" for place in places], fontsize=8)
-            axes.minorticks_off()
             axes.set_xlabel("budget, of the way")
-        for row in panels:
-            row[0].set_ylabel("slow-down")
         policies = [policy for policy in POLICIES if any(one.fits for one in of(inside, policy=policy))]
         handles = [Line2D([], [], label=policy, **look(policy)) for policy in policies]
-        place = 0.1 / width, 1 - 0.58 / height
-        columns = len(handles) if width >= 9 else 5
-        legend = figure.legend(
-            handles=handles,
-            loc="upper left",
-            bbox_to_anchor=place,
-            ncols=columns,
-            **style.LEGEND | {"handlelength": 2.8},
-        )
+        words = style.LEGEND | {"handlelength": 2.8, "ncols": 5, "loc": "upper left"}
+        legend = figure.legend(handles=handles, bbox_to_anchor=(0.1 / width, 1 - 0.58 / height), **words)
         legend.set_in_layout(False)
     return figure
 
 
-SUBTITLE = (
-    "Budgets from what no policy can do without (0 %) to what the baseline needs (100 %); a line begins where the "
-    "policy fits.  Simulated."
-)
+SUBTITLE = "Budgets: 0 % is the least that any policy could need, 100 % what the baseline needs.  Simulated."
 
 
-def panel(axes: Axes, here: Found, title: str) -> None:
+def panel(axes: Axes, here: Found, every: Sequence[float], title: str) -> None:
+    """One network on one machine; the shares of the way are equally far from each other."""
     axes.set_title(title, fontsize=9)
+    place = {share: number for number, share in enumerate(every)}
     for policy in POLICIES:
-        fit = [(one.share, one.slow_down) for one in of(here, policy=policy) if one.share and one.slow_down]
-        if fit:
-            axes.plot([x for x, _ in fit], [min(y, HIGHEST) for _, y in fit], clip_on=False, **look(policy))
+        fit = [one for one in of(here, policy=policy) if one.slow_down]
+        slow_downs = [min(one.slow_down or 0.0, HIGHEST) for one in fit]
+        if fit:  # a line of no points that is not clipped has no place, and would spoil the layout
+            axes.plot([place[one.share or 0.0] for one in fit], slow_downs, clip_on=False, **look(policy))
     if not any(one.fits for one in here):
         axes.text(0.5, 0.5, "nothing fits", transform=axes.transAxes, ha="center", color=style.PALE)
-    axes.set_xscale("log")
-    axes.minorticks_off()
+    axes.set_xlim(-0.2, len(every) - 0.8)
+    axes.set_xticks(range(len(every)), [f"{share:.0%}" for share in every], fontsize=8)
     style.grid(axes)
 
 
@@ -135,7 +123,7 @@ def draw_batches(axes: Axes, place: float, here: Found) -> None:
         one = batches[policy]
         face = "white" if one.kernels_limit else LOOKS[policy][0]
         axes.plot(
-            one.batch / kept.batch, place + 0.27 - 0.11 * number,
+            one.batch / kept.batch, place + 0.3 - 0.1 * number,
             **look(policy, linestyle="none", markerfacecolor=face, markersize=5),
         )  # fmt: skip
 
@@ -181,5 +169,5 @@ WORDS = {"offload": "offloaded", "drop": "dropped", "keep": "kept"}
 RULES = {
     "vdnn-conv": "vdnn-conv", "vdnn-all": "vdnn-all", "vdnnpp-conv": "vdnnpp-conv", "vdnnpp-all": "vdnnpp-all",
     "superneurons-recompute": "superneurons-recompute", "superneurons-offload": "superneurons-offload",
-    "per block": YARDSTICKS["per block"],
+    "attention again": YARDSTICKS["attention again"], "per block": YARDSTICKS["per block"],
 }  # fmt: skip

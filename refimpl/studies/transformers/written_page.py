@@ -16,6 +16,7 @@ from refimpl.studies.transformers.outcome_tables import (
     fastest_table,
     largest_table,
     mean_table,
+    probabilities_table,
     traffic_table,
 )
 from refimpl.studies.transformers.outcomes import Outcome, written
@@ -29,6 +30,7 @@ def tables(found: Sequence[Outcome], networks: Mapping[str, int]) -> dict[str, T
     """Marker → the table between its two comments."""
     return {
         "block": block_table(network_of(SHOWN, networks[SHOWN])),
+        "probabilities": probabilities_table([network_of(*one) for one in networks.items()], ON),
         "mean slow-down": mean_table(found),
         "fastest": fastest_table(found),
         "largest batch": largest_table(found),
@@ -40,7 +42,7 @@ def with_tables(text: str, made: Mapping[str, Table]) -> str:
     """The page with these tables."""
     for name, table in made.items():
         note = "\n".join(map(paragraph, table.note.split("\n")))
-        text = put_between(text, name, f"{markdown_table(table.head, table.rows)}\n\n{note}")
+        text = put_between(text, name, f"{markdown_table(table.head, table.rows)}\n\n{note}".rstrip())
     return text
 
 

@@ -11,7 +11,7 @@ from refimpl.machine import MACHINES
 from refimpl.names.presets import setup
 from refimpl.network import Builder, Network
 from refimpl.planner import PlanContext
-from refimpl.studies.transformers.block_bytes import block_maps, units
+from refimpl.studies.transformers.block_bytes import block_maps, probabilities, units
 from refimpl.studies.transformers.yardsticks import PER_BLOCK, YARDSTICKS, blocks, inside, passages
 from tests.refimpl.backend.running import differing, plain_training, trained
 
@@ -100,7 +100,9 @@ def test_each_blocks_input_is_kept_and_the_rest_dropped() -> None:
 @pytest.mark.parametrize("before", [True, False])
 def test_a_program_per_block_is_safe_and_smaller_and_runs_each_block_again_once(before: bool) -> None:
     network = small_gpt(6, before, batch=16)
-    whole, again = (refimpl.plan(network, setup(name), MACHINE) for name in YARDSTICKS.values())
+    whole, again = (
+        refimpl.plan(network, setup(YARDSTICKS[name]), MACHINE) for name in ("everything kept", "per block")
+    )
     for program in (whole, again):
         program.verify()
     assert again.peak_bytes < 0.6 * whole.peak_bytes
@@ -109,9 +111,29 @@ def test_a_program_per_block_is_safe_and_smaller_and_runs_each_block_again_once(
     assert again.counts.offloaded_bytes == whole.counts.recomputed_layers == 0
 
 
+def test_attention_again_drops_what_attention_makes_and_runs_nothing_else() -> None:
+    network = small_gpt(6, batch=16)
+    whole, again = (
+        refimpl.plan(network, setup(YARDSTICKS[name]), MACHINE) for name in ("everything kept", "attention again")
+    )
+    again.verify()
+    dropped = [tensor.name for tensor, fate in again.fates.items() if fate.name == "drop"]
+    assert dropped == [layer.y.name for layer in network.layers if layer.kind == "attention"]
+    assert again.counts.recomputed_layers == 6 and again.peak_bytes < whole.peak_bytes
+
+
+def test_probabilities_would_be_heads_times_tokens_over_channels_units() -> None:
+    found = probabilities(small_gpt(batch=4), MACHINE)
+    assert found is not None and found.units == 2 * 16 / 8 and found.nbytes == 4 * 4 * 2 * 16 * 16
+    assert found.copy_seconds == sum(MACHINE.copy_seconds(found.nbytes, way) for way in ("out", "in"))
+    assert found.forward_seconds > 0
+    assert probabilities(refimpl.networks.build("tiny-resnet", 4), MACHINE) is None
+
+
 @pytest.mark.slow
-def test_training_per_block_gives_the_same_bits() -> None:
+@pytest.mark.parametrize("yardstick", ["attention again", "per block"])
+def test_training_by_a_yardstick_gives_the_same_bits(yardstick: str) -> None:
     network = small_gpt(2)
-    program = refimpl.plan(network, setup(YARDSTICKS["per block"]), MACHINE)
+    program = refimpl.plan(network, setup(YARDSTICKS[yardstick]), MACHINE)
     assert program.counts.recomputed_layers
     assert differing(trained(program, 2)[1], plain_training(program, 2)) == []
