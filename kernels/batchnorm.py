@@ -17,7 +17,7 @@ How the sums are made: a channel's values, image after image, are cut into chunk
 The chunks' results are in the workspace, two numbers a chunk and channel: at least 2 MiB for every 4 GiB of x.  The
 order of every sum follows from the shape.
     apply    one thread an element.
-On a CPU chunk and apply are other kernels, image by image and map by map, with the same sums: see `by_image`.
+On a CPU chunk, apply and inference are other kernels, image by image and map by map, with the same sums: see `by_image`.
 
 Operations an element: statistics 5, y 4; gradient sums 4, dx 8.
 Bytes an element: forward 12 (x twice, y once); backward 20 (x and dy twice, dx once); inference 8.
@@ -278,6 +278,37 @@ def batchnorm_inference(
     if i < total:
         c = channel_of(i, channels, by_channels, by_area)
         y[i] = gamma[c] * ((x[i] - running_mean[c]) / math.sqrt(running_variance[c] + epsilon)) + beta[c]
+
+
+@kernel(block=256)
+def batchnorm_inference_by_map(
+    x: Floats,
+    gamma: Floats,
+    beta: Floats,
+    running_mean: Floats,
+    running_variance: Floats,
+    y: Floats,
+    channels: int,
+    area: int,
+    epsilon: float,
+) -> None:
+    """As `batchnorm_inference`, one block a map."""
+    normal = cuda.shared.array(256, np.float32)
+    deviation = cuda.shared.array(1, np.float32)
+    t = np.int64(cuda.threadIdx.x)
+    start = np.int64(cuda.blockIdx.x) * area
+    c = np.uint32(np.int64(cuda.blockIdx.x) % channels)
+    if t == 0:
+        deviation[0] = math.sqrt(running_variance[c] + epsilon)
+    cuda.syncthreads()
+    for first in range(0, area, 256):
+        if t < area - first:
+            difference = x[np.uint32(start + first + t)] - running_mean[c]
+            normal[np.uint32(t)] = gamma[c] * (difference / deviation[0]) + beta[c]
+        cuda.syncthreads()
+        if t < area - first:
+            y[np.uint32(start + first + t)] = normal[np.uint32(t)]
+        cuda.syncthreads()
 
 
 @kernel(block=MERGE_BLOCK)
@@ -585,8 +616,11 @@ def inference(
     channels, area, count, _ = layout(where, x.shape)
     total = channels * count
     arrays = x, gamma, beta, running_mean, running_variance, y
-    sizes = total, channels, reciprocal(channels), reciprocal(area)
-    launch(batchnorm_inference, ceil_div(total, 256), *arrays, *sizes, epsilon, stream=stream)
+    if by_image(place_of(x), area):
+        launch(batchnorm_inference_by_map, total // area, *arrays, channels, area, epsilon, stream=stream)
+    else:
+        sizes = total, channels, reciprocal(channels), reciprocal(area)
+        launch(batchnorm_inference, ceil_div(total, 256), *arrays, *sizes, epsilon, stream=stream)
 
 
 def backward(

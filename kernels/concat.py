@@ -6,6 +6,9 @@ out of dy.
 
 Launch: one dimension, 256 threads a block, four elements a thread, a block for every 1024 elements of a row; the block
 finds its row with one division.  No floating-point operations; n elements move 8 n bytes.
+
+On a CPU the rows of at least 256 elements are copied by another kernel, one element a thread: the compiler turns its
+threads into vectors, which it does not with four elements whose places it cannot tell apart.
 """
 
 from __future__ import annotations
@@ -16,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arguments import KernelError, check, check_shape
+from kernels.arguments import KernelError, check, check_shape, place
 from kernels.elementwise import BLOCK, PER_THREAD, TILE, tiles
-from kernels.launch import Floats, kernel, launch
+from kernels.launch import Floats, ceil_div, kernel, launch
 from kernels.shim import cuda
 
 
@@ -51,20 +54,59 @@ def concat_copy_rows(
                 target[np.uint32(go_to + j * BLOCK)] = source[np.uint32(come_from + j * BLOCK)]
 
 
+@kernel(block=BLOCK)
+def concat_copy_rows_singly(
+    source: Floats,
+    target: Floats,
+    length: int,
+    row_blocks: int,
+    source_start: int,
+    source_stride: int,
+    target_start: int,
+    target_stride: int,
+) -> None:
+    """As `concat_copy_rows`, one element a thread."""
+    row = np.int64(np.uint32(cuda.blockIdx.x) // np.uint32(row_blocks))
+    i = (cuda.blockIdx.x - row * row_blocks) * BLOCK + cuda.threadIdx.x
+    if i < length:
+        target[np.uint32(target_start + row * target_stride + i)] = source[
+            np.uint32(source_start + row * source_stride + i)
+        ]
+
+
+def copy_rows(
+    source: Any, target: Any, rows: int, length: int, source_at: tuple[int, int], target_at: tuple[int, int],
+    stream: Any = None,
+) -> None:  # fmt: skip
+    """Copy a piece of every row.
+
+    Args:
+        source: any number of dimensions, rows one after another.
+        target: as the source.
+        rows: how many.
+        length: of a piece, in elements.
+        source_at: where the piece of the first row starts, and the elements from row to row.
+        target_at: the same of the target.
+    """
+    if place(source) == "cpu" and length >= BLOCK:
+        parts, copy = ceil_div(length, BLOCK), concat_copy_rows_singly
+    else:
+        parts, copy = tiles(length), concat_copy_rows
+    launch(copy, rows * parts, source, target, length, parts, *source_at, *target_at, stream=stream)
+
+
 def forward(inputs: Sequence[Any], y: Any, *, stream: Any = None) -> None:
     """y's channels = those of the first input, then those of the second, and so on."""
     image, pieces = _pieces("concat.forward", "inputs", inputs, "y", y)
     for x, (start, length) in zip(inputs, pieces, strict=True):
-        grid = y.shape[0] * tiles(length)
-        launch(concat_copy_rows, grid, x, y, length, tiles(length), 0, length, start, image, stream=stream)
+        copy_rows(x, y, y.shape[0], length, (0, length), (start, image), stream)
 
 
 def backward(dy: Any, dxs: Sequence[Any], *, stream: Any = None) -> None:
     """Every dx = its channels of dy, in the same order."""
     image, pieces = _pieces("concat.backward", "dxs", dxs, "dy", dy)
     for dx, (start, length) in zip(dxs, pieces, strict=True):
-        grid = dy.shape[0] * tiles(length)
-        launch(concat_copy_rows, grid, dy, dx, length, tiles(length), start, image, 0, length, stream=stream)
+        copy_rows(dy, dx, dy.shape[0], length, (start, image), (0, length), stream)
 
 
 def _pieces(where: str, names: str, parts: Sequence[Any], name: str, whole: Any) -> tuple[int, list[tuple[int, int]]]:

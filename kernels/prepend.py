@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from kernels.arguments import check, check_shape
-from kernels.concat import concat_copy_rows
+from kernels.concat import copy_rows
 from kernels.division import divide, reciprocal
-from kernels.elementwise import tiles
 from kernels.launch import Floats, ceil_div, kernel, launch
 from kernels.shim import cuda
 
@@ -49,8 +48,7 @@ def prepend_token_gradient(dy: Floats, dw: Floats, images: int, channels: int, l
 def forward(x: Any, w: Any, y: Any, *, stream: Any = None) -> None:
     """y = the token w, then x's positions."""
     rows, tokens = _sizes("prepend.forward", "x", x, "w", w, "y", y)
-    sizes = tokens, tiles(tokens), 0, tokens, 1, 1 + tokens
-    launch(concat_copy_rows, rows * tiles(tokens), x, y, *sizes, stream=stream)
+    copy_rows(x, y, rows, tokens, (0, tokens), (1, 1 + tokens), stream)
     channels = x.shape[1]
     of_token = rows, channels, reciprocal(channels), 1 + tokens
     launch(prepend_token, ceil_div(rows, BLOCK), w, y, *of_token, stream=stream)
@@ -64,8 +62,7 @@ def backward(dy: Any, dx: Any, dw: Any, *, stream: Any = None) -> None:
         rows, tokens = dy.shape[0] * dy.shape[1], math.prod(dy.shape[2:]) - 1
     else:
         rows, tokens = _sizes("prepend.backward", "dx", dx, "dw", dw, "dy", dy)
-        sizes = tokens, tiles(tokens), 1, 1 + tokens, 0, tokens
-        launch(concat_copy_rows, rows * tiles(tokens), dy, dx, *sizes, stream=stream)
+        copy_rows(dy, dx, rows, tokens, (1, 1 + tokens), (0, tokens), stream)
     images, channels = dy.shape[:2]
     of_token = images, channels, 1 + tokens
     launch(prepend_token_gradient, ceil_div(channels, BLOCK), dy, dw, *of_token, stream=stream)

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from kernels.arguments import KernelError, check, check_shape
-from kernels.concat import concat_copy_rows
+from kernels.concat import copy_rows
 from kernels.division import divide, reciprocal
-from kernels.elementwise import tiles
 from kernels.launch import Floats, ceil_div, kernel, launch
 from kernels.shim import cuda
 
@@ -42,8 +41,7 @@ def take_backward(dy: Floats, dx: Floats, total: int, whole: int, by_whole: int,
 def forward(x: Any, y: Any, *, axis: int = 1, start: int = 0, stream: Any = None) -> None:
     """y = as many channels (rows) as it has, from x's channel (row) `start` on."""
     rows, whole, part, begin = _pieces("take.forward", "x", x, "y", y, axis, start)
-    sizes = part, tiles(part), begin, whole, 0, part
-    launch(concat_copy_rows, rows * tiles(part), x, y, *sizes, stream=stream)
+    copy_rows(x, y, rows, part, (begin, whole), (0, part), stream)
 
 
 def backward(dy: Any, dx: Any, *, axis: int = 1, start: int = 0, stream: Any = None) -> None:

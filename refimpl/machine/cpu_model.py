@@ -203,6 +203,7 @@ UNITS: dict[str, Callable[..., Units]] = {
     "layernorm_chunk_gradients_": lambda a, grid: (a["images"] * a["channels"] * a["area"], grid[0]),
     "batchnorm_chunk_statistics_by_image": lambda a, grid: (a["channels"] * a["count"], grid[0]),
     "batchnorm_chunk_gradients_by_image": lambda a, grid: (a["channels"] * a["count"], grid[0]),
+    "batchnorm_inference_by_map": lambda a, grid: (grid[0] * a["area"], grid[0]),
     "batchnorm_apply_by_map": lambda a, grid: (grid[0] * a["area"], grid[0]),
     "batchnorm_apply_gradients_by_map": lambda a, grid: (grid[0] * a["area"], grid[0]),
     "batchnorm_chunk_statistics": _channels,

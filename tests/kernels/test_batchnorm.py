@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kernels import batchnorm, reference
+from kernels import batchnorm, launch, reference
 from kernels.arguments import KernelError
 from tests.messages import raises_naming
 
@@ -146,6 +146,20 @@ def test_inference_and_running_statistics_against_the_reference(shape: tuple[int
     close(y, wanted)
     batchnorm.inference(x, gamma, beta, *running, x)
     assert x.tobytes() == y.tobytes()
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 4, 4), (2, 3, 17, 31)])
+def test_inference_map_by_map_has_the_same_bits(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A map of a CPU's kernel is longer than its block, or as short as it can be."""
+    x, running, found = normal(*shape), (normal(shape[1]), 1 + normal(shape[1], seed=5) ** 2), []
+    for least in (batchnorm.LEAST_AREA, 1 << 20):
+        monkeypatch.setattr(batchnorm, "LEAST_AREA", least)
+        found.append(empty(*shape))
+        with launch.recording() as noted:
+            batchnorm.inference(x, *parameters(shape), *running, found[-1])
+        assert [bound.kernel.name for bound in noted] == [f"batchnorm_inference{'_by_map' * (least == 16)}"]
+        noted[0].run(None)
+    assert found[0].tobytes() == found[1].tobytes()
 
 
 @pytest.mark.parametrize("offset", [1e2, 1e4, -1e6])

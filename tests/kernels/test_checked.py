@@ -492,13 +492,17 @@ def joins_and_concats() -> Outputs:
     whole, back = empty(2, 7, 3, 5), [empty(*part.shape) for part in parts]
     concat.forward(parts, whole)
     concat.backward(whole, back)
+    long = [drawn(2, c, 17, 19, seed=c) for c in (1, 2)]
+    joined, split = empty(2, 3, 17, 19), [empty(*part.shape) for part in long]
+    concat.forward(long, joined)
+    concat.backward(joined, split)
     same = [drawn(3, 70, seed=n) for n in range(3)]
     total, copies, forked, gathered = empty(3, 70), [empty(3, 70)] * 2, [empty(3, 70), empty(3, 70)], empty(3, 70)
     join.forward(same, total)
     join.backward(total, copies)
     join.fork_forward(total, forked)
     join.fork_backward(same, gathered)
-    return [whole, *back, total, *copies, *forked, gathered]
+    return [joined, *split, whole, *back, total, *copies, *forked, gathered]
 
 
 @case

@@ -66,6 +66,14 @@ def networks() -> list[Network]:
         b.softmax()
         small = b.build()
         networks += [small, small.inference()]
+    for images, channels, side in ((2, 32, 20), (8, 16, 30), (4, 64, 24), (1, 8, 64), (16, 96, 8)):
+        b = Builder("maps in a cache", (images, channels, side, side))
+        x = b.conv(channels, 1)
+        b.concat(b.batchnorm(), x)
+        b.fc(10)
+        b.softmax()
+        small = b.build()
+        networks += [small, small.inference()]
     b = Builder("many gradients", (1, 1, 1, 1))
     for _ in range(10_000):
         b.conv(1, 1, bias=False)
