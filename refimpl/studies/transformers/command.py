@@ -102,7 +102,7 @@ def planned(options: argparse.Namespace, networks: dict[str, int], machines: lis
     """The outcomes of all questions, with a bar."""
     asked = questions(networks, machines, effort=options.effort)
     out = Path(options.out) if options.out else None
-    with progress("planning", len(asked)) as advance:
+    with progress("planning", len(asked) + sum(one.share is None for one in asked)) as advance:
         try:
             return outcomes(asked, options.jobs or cores(), out, lambda row: advance(str(row["network"])))
         except (KeyboardInterrupt, WorkerKilled) as error:

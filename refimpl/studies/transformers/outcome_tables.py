@@ -58,14 +58,14 @@ def slow_down_table(found: Found, network: str, machine: str) -> Table:
     note = "Seconds of an iteration over the baseline's with memory enough; simulated.  –: does not fit."
     if of(here, share=None):
         columns["largest batch"] = lambda policy: largest_cell(of(here, policy=policy, share=None))
-        note += "  +: no kernel can index a larger batch."
+        note += "  In brackets that with the largest batch.  +: no kernel can index a larger one."
     return rows_of(here, columns, title, note)
 
 
 def largest_cell(found: Found) -> str:
-    """A batch, and a + where memory is not the limit."""
+    """A batch, and a + where memory is not the limit; in brackets the slow-down with it."""
     (one,) = found
-    return f"{one.batch}{'+' if one.kernels_limit else ''}" if one.fits else MISSING
+    return MISSING if one.slow_down is None else f"{one.batch}{'+' if one.kernels_limit else ''} ({one.slow_down:.2f})"
 
 
 # -- all networks ------------------------------------------------------------------------------------------------------
@@ -88,7 +88,10 @@ def largest_table(found: Found) -> Table:
     def cell(case: Case, policy: str) -> str:
         return largest_cell(of(here, network=case[0], machine=case[1], policy=policy))
 
-    note = f"{MISSING}: not even a batch of 1 fits.  +: no kernel can index a larger one, and memory is left."
+    note = (
+        f"In brackets the slow-down with it.  {MISSING}: not even a batch of 1 fits.  +: no kernel can index a larger "
+        "one, and memory is left."
+    )
     return by_policy("Largest batch", ("network", "machine"), cases, cell, note)
 
 
