@@ -17,7 +17,7 @@ How the sums are made: a channel's values, image after image, are cut into chunk
 The chunks' results are in the workspace, two numbers a chunk and channel: at least 2 MiB for every 4 GiB of x.  The
 order of every sum follows from the shape.
     apply    one thread an element.
-On a CPU chunk, apply and inference are other kernels, image by image and map by map, with the same sums: see `by_image`.
+On a CPU chunk, apply and inference are other kernels, image by image and map by map, with the same sums: `by_image`.
 
 Operations an element: statistics 5, y 4; gradient sums 4, dx 8.
 Bytes an element: forward 12 (x twice, y once); backward 20 (x and dy twice, dx once); inference 8.
