@@ -54,7 +54,7 @@ class TorchTraining:
         network = self.network
         source = data.synthetic_for(network, seed=1)
         images, labels = source.batch(network.batch, 0)
-        self._images, self._labels = torch.tensor(images), torch.tensor(labels)
+        self._images, self._labels = torch.tensor(images), torch.tensor(labels.reshape(network.labels.shape))
         trained = {parameter.weight for _, _, parameter in network.parameters()}
         kept = trained | {tensor for layer in network.layers for tensor in layer.statistics.values()}
         self._state: dict[str, Any] = {}

@@ -89,8 +89,12 @@ def trained(
     with Trainer(program, "cpu", 3, rate, order=drawn, poison=order is not None, communicator=communicator) as trainer:
         losses = []
         for _ in range(steps):
-            images = random.standard_normal((batch * communicator.size, *net.input.shape[1:]), dtype=np.float32)
-            labels = random.integers(0, 10, len(images))
+            shape = batch * communicator.size, *net.input.shape[1:]
+            if net.input.dtype == "int32":
+                images, labels = random.integers(0, 256, (2, *shape))
+            else:
+                images = random.standard_normal(shape, dtype=np.float32)
+                labels = random.integers(0, 10, len(images))
             mine = slice(batch * communicator.rank, batch * (communicator.rank + 1))
             losses.append(trainer.step(images[mine], labels[mine]))
         state = trainer.state()
@@ -110,6 +114,7 @@ def trained(
 MPI_RUNS: tuple[dict[str, Any], ...] = (
     {}, {"policy": "superneurons", "bucket": 1, "order": 5}, {"policy": "vdnn-all", "bucket": None, "network": "lenet"},
     {"network": "lenet", "optimiser": "adamw", "clip": 1.0, "frozen": ("conv1",), "rate": 1e-3},
+    {"network": "tiny-gpt", "policy": "superneurons", "order": 3},
 )  # fmt: skip
 
 

@@ -1,0 +1,142 @@
+"""The small transformers: little memory changes no bit, and PyTorch comes to the same losses.
+
+A ViT learns the digits, a GPT and a Llama the next byte of a text, a BERT masked bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import log
+from typing import Any
+
+import numpy as np
+import pytest
+
+import refimpl
+from refimpl import data
+from refimpl.backend import CopiesEarly, CopiesLate, Drawn, LegalOrder, Trainer
+from refimpl.backend.initial_state import initial_state, state_tensors
+from refimpl.fit.by_name import budget_bytes
+from refimpl.machine import MACHINES, Machine
+from refimpl.names.presets import PRESETS
+from refimpl.network import Network
+from refimpl.network.zoo import LATER
+from refimpl.planner import DoesNotFit, Program
+
+ITERATIONS = 12
+TITAN_X = MACHINES["titan-x"].with_catalogue("own")
+NAMES = ("tiny-vit", "tiny-gpt", "tiny-bert", "tiny-llama")
+ORDERS: tuple[Callable[[], LegalOrder], ...] = (CopiesEarly, CopiesLate, lambda: Drawn(1), lambda: Drawn(2))
+
+
+def of_name(name: str) -> tuple[Network, Any]:
+    """A network with the data that it learns from."""
+    if name == "tiny-vit":
+        digits = data.digits()
+        return LATER[name].make(batch=16, shape=digits.shape), digits
+    made = LATER[name].make(batch=8, tokens=32, width=32)
+    return made, data.text_windows(made)
+
+
+def run(program: Program, source: Any, **given: Any) -> tuple[list[float], Mapping[str, bytes]]:
+    """The losses, and the bytes of all that stays."""
+    with Trainer(program, "cpu", **({"rate": 0.02} | given)) as trainer:
+        losses = [trainer.step(*source.batch(program.network.batch, i)) for i in range(ITERATIONS)]
+        return losses, {name: values.tobytes() for name, values in trainer.state().items()}
+
+
+def in_little(made: Network, preset: str, on: Machine, needed: int) -> tuple[Program, float]:
+    """The program within the least of some shares of what the baseline needs that it fits."""
+    for share in (1 / 3, 0.4, 0.5, 0.6, 0.7, 0.85):
+        try:
+            return refimpl.plan(made, preset, on, int(share * needed)), share
+        except DoesNotFit:
+            pass
+    return refimpl.plan(made, preset, on, needed), 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES[:3])
+def test_every_preset_comes_to_the_bits_of_the_baseline(name: str) -> None:
+    """In a third of what the baseline needs, or the least in which it fits; what must not be read is poisoned."""
+    made, source = of_name(name)
+    whole = refimpl.plan(made, "baseline", TITAN_X)
+    expected, needed, shares = run(whole, source), budget_bytes(1.0, made, TITAN_X), {}
+    assert len({*expected[0]}) == ITERATIONS and {*expected[1]} == {one.name for one in state_tensors(made)}
+    same = TITAN_X.with_algorithms(whole.algorithms)
+    for number, preset in enumerate(PRESETS):
+        program, shares[preset] = in_little(made, preset, same, needed)
+        program.verify()
+        assert run(program, source, order=ORDERS[number % len(ORDERS)](), poison=True) == expected, preset
+    assert shares["combined"] == 1 / 3 and max(shares["superneurons"], shares["accudnn"]) <= 0.4
+    assert shares["vdnn-all"] <= 0.5 and shares["baseline"] == 1.0
+
+
+def by_pytorch(made: Network, source: Any, iterations: int, precision: Any, rate: float) -> tuple[list[float], Any]:
+    """The losses of PyTorch's own operators and optimiser from the same first weights, and its last state."""
+    from tests.refimpl.by_torch import run_torch
+
+    adamw = made.learning.optimiser == "adamw"
+    settings = {"seed": 0, "rate": rate} | (ADAMW_DEFAULTS if adamw else {"momentum": 0.9, "decay": 0.0})
+    state = {tensor.name: np.asarray(values) for tensor, values in initial_state(made, 0)}
+    losses = []
+    for i in range(iterations):
+        images, labels = source.batch(made.batch, i)
+        labels = labels.reshape(made.labels.shape)
+        after = run_torch(made, state, images, labels, settings | {"iteration": i}, precision)
+        state |= after
+        losses.append(float(np.mean(after["losses"], dtype=np.float64)))
+    return losses, state
+
+
+ADAMW_DEFAULTS = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.01}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "optimiser", "rate", "room"),
+    [*((name, "sgd", 0.02, 5e-7) for name in NAMES), ("tiny-gpt", "adamw", 1e-3, 2e-6)],
+)
+def test_losses_are_those_of_pytorch(name: str, optimiser: str, rate: float, room: float, torch: Any) -> None:
+    """Of PyTorch in double precision, over twelve iterations.
+
+    AdamW divides a gradient by its own size, so the rounding of one next to zero counts in full.
+    """
+    made, source = of_name(name)
+    made = made.trained_by(optimiser)
+    ours, _ = run(refimpl.plan(made, "vdnn-all", TITAN_X), source, rate=rate)
+    theirs, _ = by_pytorch(made, source, ITERATIONS, torch.float64, rate)
+    assert ours == pytest.approx(theirs, rel=room)
+
+
+@pytest.mark.campaign
+def test_a_gpt_learns_as_well_as_pytorchs(torch: Any) -> None:
+    """The bits a byte of a text's end, after 300 iterations from the same first weights."""
+    made = LATER["tiny-gpt"].make(batch=16).trained_by("adamw")
+    source = data.text_windows(made)
+    with Trainer(refimpl.plan(made, "vdnn-all", TITAN_X), "cpu", rate=2e-3) as trainer:
+        for i in range(300):
+            trainer.step(*source.batch(16, i))
+        ours = trainer.evaluate(source.test_images, source.test_labels).loss
+        _, state = by_pytorch(made, source, 300, torch.float32, 2e-3)
+        trainer.load_state({name: state[name].astype(np.float32) for name in trainer.state()})
+        theirs = trainer.evaluate(source.test_images, source.test_labels).loss
+    print(f"{ours / log(2):.4f} bits a byte, PyTorch {theirs / log(2):.4f}")
+    assert ours == pytest.approx(theirs, rel=0.01)
+
+
+@pytest.mark.emulated
+@pytest.mark.slow
+def test_a_gpt_comes_to_the_bits_of_the_baseline_on_the_emulated_gpu() -> None:
+    """Two iterations of a plan that copies maps; every access is checked.  A CPU comes to the same but for rounding."""
+    made = LATER["tiny-gpt"].make(batch=2, tokens=16, width=16, layers=1, heads=2, words=32)
+    source = data.SyntheticTokens.of(made)
+    whole = refimpl.plan(made, "baseline", "h100")
+    program = refimpl.plan(made, "vdnn-all", MACHINES["h100"].with_algorithms(whole.algorithms))
+    assert program.verify() and program.counts.offloaded_bytes
+    found = []
+    for planned, backend in ((whole, "emulated"), (program, "emulated"), (program, "cpu")):
+        with Trainer(planned, backend, rate=0.02) as trainer:
+            losses = [trainer.step(*source.batch(2, i)) for i in range(2)]
+            found.append((losses, {name: values.tobytes() for name, values in trainer.state().items()}))
+    assert found[0] == found[1] and found[2][0] == pytest.approx(found[0][0], rel=1e-6)
