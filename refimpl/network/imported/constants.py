@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 SMALL = 1 << 10  #: numbers of a constant that is computed, or shown to the shape inference
+LARGE = 1 << 22  #: of a mask that is computed
 DEEPEST = 100  #: nodes from a constant to what is computed of it
 MOST = 20_000  #: nodes that are computed in all
 IMAGES = (1_000_003, 2_000_006)  #: what is computed from a shape is a constant if it is the same for both batches
@@ -22,12 +23,12 @@ IMAGES = (1_000_003, 2_000_006)  #: what is computed from a shape is a constant 
 OF_EACH_NUMBER = {
     "Add", "Sub", "Mul", "Div", "Mod", "Pow", "Neg", "Abs", "Min", "Max", "Floor", "Ceil", "Round", "Sqrt", "Exp",
     "Reciprocal", "Sign", "Where", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "And", "Or",
-    "Cast", "CastLike",
+    "Cast", "CastLike", "Sin", "Cos",
 }  # fmt: skip
 #: Operators that move numbers, or reduce them.
 MOVES = {
     "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Concat", "Slice", "Gather", "Split",
-    "ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin",
+    "ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin", "Trilu",
 }  # fmt: skip
 FROM_A_SHAPE = {"ConstantOfShape": 0, "Expand": 1}  #: operator → the input that is the shape of what it makes
 
@@ -48,12 +49,22 @@ class Constants:
         self._found: dict[tuple[str, int], np.ndarray | None] = {}
         self._shapes: Mapping[str, tuple[int, ...]] = {}  #: of values that are not constant, and
         self._batch = 0  #: the number of images in them
-        self._left = MOST
+        self._left, self._most = MOST, SMALL
+        self._large: dict[tuple[str, int], np.ndarray | None] = {}
 
     def learn(self, shapes: Mapping[str, tuple[int, ...]], batch: int) -> None:
         """The shapes of all values for a batch: what is computed from them is known from now on."""
         self._shapes, self._batch = shapes, batch
         self._found.clear()
+        self._large.clear()
+
+    def large(self, name: str) -> np.ndarray | None:
+        """As `value`, and up to `LARGE` numbers: masks and tables of positions."""
+        self._found, self._large, self._most = self._large, self._found, LARGE
+        try:
+            return self.value(name)
+        finally:
+            self._found, self._large, self._most = self._large, self._found, SMALL
 
     def value(self, name: str) -> np.ndarray | None:
         """The constant of that name; None: it is no constant, not a small one, or follows from the number of images."""
@@ -67,7 +78,7 @@ class Constants:
         if any(value is None for name, value in zip(node.input, given, strict=True) if name):
             return None
         try:
-            made = self._evaluated(node, node.output[0], given)
+            made = self.evaluated(node, node.output[0], given)
         except Exception:  # as in _computed
             return None
         return made if made.size == first.size else None
@@ -83,7 +94,7 @@ class Constants:
         return self._found.get(key)
 
     def _own(self, tensor: Any) -> np.ndarray | None:
-        if prod(tensor.dims) > SMALL or len(tensor.raw_data) > 8 * SMALL:
+        if prod(tensor.dims) > self._most or len(tensor.raw_data) > 8 * self._most:
             return None
         found: np.ndarray = self._onnx.numpy_helper.to_array(tensor)
         return found
@@ -99,10 +110,10 @@ class Constants:
             return None
         there = [value for value in given if value is not None]
         try:
-            if sum(value.size for value in there) > SMALL or _made(kind, there) > SMALL:
+            if sum(value.size for value in there) > self._most or _made(kind, there) > self._most:
                 return None
-            made = self._evaluated(node, name, given)
-            return made if made.size <= SMALL else None
+            made = self.evaluated(node, name, given)
+            return made if made.size <= self._most else None
         except Exception:  # of many classes: the node's inputs or attributes are not what its operator takes
             return None
 
@@ -119,10 +130,11 @@ class Constants:
         bounds = {one.name: int(one.i) for one in node.attribute}
         return None if whole is None else np.array(whole, np.int64)[bounds.get("start", 0) : bounds.get("end")]
 
-    def _evaluated(self, node: Any, name: str, given: list[np.ndarray | None]) -> np.ndarray:
+    def evaluated(self, node: Any, name: str, given: list[np.ndarray | None]) -> np.ndarray:
+        """One output of a node for these inputs."""
         from onnx.reference import ReferenceEvaluator
 
-        self._left -= 1
+        self._left -= 1 + sum(value.size for value in given if value is not None) // (64 * SMALL)
         evaluator = ReferenceEvaluator(node, opsets={"": self._opset})
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")

@@ -33,7 +33,7 @@ arrangement that it reads: are these the maps in order?  Is the last axis all ch
 | mul | of two nodes: x and a gate | |
 | scale | | w, one number a channel |
 | concat | axis | |
-| attention, of queries, keys and values | causal; scale: None for the usual; transposed: keys last | |
+| attention, of queries, keys and values | causal; scale: None for the usual; transposed: keys; packed: heads | |
 | rotary | rotated, neighbours, base; tokens: their axis | |
 | times | by: a number, of queries or keys | |
 | prepend | axis | w: of every image the same token |
@@ -483,10 +483,27 @@ def scaled(call: OperatorCall, weight: FirstValues) -> Translated:
     return "scale", {"axis": axes[0] if axes else 1}, {"w": row}
 
 
+def with_factor(call: OperatorCall, before: Node, weight: FirstValues) -> Translated | None:
+    """An RMS normalisation times a number a channel: one layer, which the call's inputs become those of."""
+    if before.operation != "rmsnorm" or before.weights:
+        return None
+    _, how, weights = scaled(call, weight)
+    if how["axis"] != len(call.whole) - 1:
+        return None
+    call.inputs = before.inputs
+    return "rmsnorm", {"epsilon": before.attributes["epsilon"]}, {"gamma": weights["w"]}
+
+
+HIDDEN = -1e4  #: summands of attention's scores below that hide a token
+BIASES = "relative position biases, summands of attention's scores, are not supported"
+
+
 def is_causal(mask: np.ndarray) -> bool:
     """Whether a mask of attention is the causal one; one that leaves out nothing is none."""
+    if mask.dtype != bool and np.any((mask != 0) & (mask > HIDDEN)):
+        raise Unsupported(BIASES)
     seen = mask.astype(bool) if mask.dtype == bool else mask == 0
-    hidden = np.logical_not(mask) if mask.dtype == bool else mask < -1e4
+    hidden = np.logical_not(mask) if mask.dtype == bool else mask < HIDDEN
     causal = np.tri(*mask.shape[-2:]).astype(bool)
     if seen.all() or ((seen == causal).all() and (hidden == np.logical_not(causal)).all()):
         return not seen.all()

@@ -70,6 +70,14 @@ def _of_heads(made: Made, node: Node, value: Value, transposed: bool = False) ->
     return places
 
 
+def _split(made: Made, value: Value, heads: int) -> Value:
+    """(images, tokens, channels) as images × heads × tokens × channels of a head."""
+    places = value.places
+    _, tokens, channels = places.shape
+    places = places.reshaped((made.images, tokens, heads, channels // heads)).permuted((0, 2, 1, 3))
+    return value._replace(places=places)
+
+
 def _head_by_head(places: Arrangement, axis: int, heads: int, width: int) -> Arrangement:
     """The same axes, of a layer whose channels are in the order of the heads."""
     places = places.with_axis(axis, Factor(CHANNEL, heads, width)).with_axis(3, Factor(CHANNEL, width, 1))
@@ -91,6 +99,8 @@ def rotary(made: Made, node: Node, inputs: Sequence[Value]) -> Value:
 def attention(made: Made, node: Node, inputs: Sequence[Value]) -> Value:
     """Of queries, keys and values in the order (images, heads, tokens, channels of a head)."""
     transposed = node.attributes.get("transposed", False)
+    if packed := node.attributes.get("packed"):
+        inputs = [_split(made, value, packed[place > 0]) for place, value in enumerate(inputs)]
     arranged = [_of_heads(made, node, value, transposed and place == 1) for place, value in enumerate(inputs)]
     heads = [places.shape[1] for places in arranged]
     channels = [places.numbers([1, 3], channel=1) for places in arranged]
@@ -113,6 +123,8 @@ def attention(made: Made, node: Node, inputs: Sequence[Value]) -> Value:
         parts = _three(made, node, (queries, keys, values), channels)
         layer = made.b.attention(heads[0], after=parts[0], keys=parts[1], values=parts[2], **how)
     places = _head_by_head(arranged[0], 1, heads[0], width)
+    if packed:
+        places = places.permuted((0, 2, 1, 3))
     return Value(layer, places.reshaped(node.shape))
 
 

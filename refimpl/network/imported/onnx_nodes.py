@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from refimpl.network.imported import graph
+from refimpl.network.imported import graph, onnx_parts
 from refimpl.network.imported.graph import Translated, cleaned, translated
 from refimpl.network.imported.nodes import Graph, Node, Unsupported
 from refimpl.network.imported.onnx_file import OnnxFile, label
@@ -52,6 +53,7 @@ class _OnnxTranslation:
         self.made: dict[str, Node] = {}  #: value → that node
         self.nodes_by_name: dict[str, Node] = {}
         self.makers = {name: node for node in file.graph.node for name in node.output}
+        self.order = {name: place for place, node in enumerate(file.graph.node) for name in node.output}
         self.readers = Counter(name for node in file.graph.node for name in node.input)
         file.constants.learn(shapes, batch)
 
@@ -61,7 +63,9 @@ class _OnnxTranslation:
             call = OnnxCall(self, node, number)
             if call.inputs and node.op_type not in OF_SHAPES:
                 name = f"{label(node)}.{number}" if number else label(node)
-                made = translated(name, node.op_type, OPERATORS.get(node.op_type), call)
+                whole = onnx_parts.one_layer(call)
+                operator = OPERATORS.get(node.op_type) if whole is None else (lambda call, whole=whole: whole)
+                made = translated(name, node.op_type, operator, call)
                 self.names[output], self.made[output] = made.name, made
                 self.nodes_by_name[made.name] = made
                 yield made
@@ -118,6 +122,16 @@ class OnnxCall(graph.OperatorCall):
         if found is None:
             raise Unsupported(f"its {attribute} is computed; only a constant is supported")
         return found
+
+    def one_number(self, place: int) -> float | None:
+        """An input that is a constant of one number; None: it is something else."""
+        name = self.optional(place)
+        tensor, found = self.of.file.weights.get(name), None
+        if tensor is not None and len(tensor.dims) == 1 and list(tensor.dims) != [1]:
+            return None
+        with suppress(NetworkError):
+            found = self.of.file.numbers(name)
+        return found[0] if found is not None and len(found) == 1 else None
 
     def weight(self, place: int, transposed: bool = False) -> FirstValues:
         tensor = self.of.file.weights.get(self.optional(place))
@@ -187,6 +201,8 @@ def _gemm(call: OnnxCall) -> Translated:
 
 
 def _matmul(call: OnnxCall) -> Translated:
+    if len(call.inputs) == 2:
+        return onnx_parts.attention(call)
     return "linear", {}, {"w": call.weight(1, transposed=True)}
 
 
@@ -203,8 +219,10 @@ def _add(call: OnnxCall) -> Translated:
         scaled = linear and linear.operation == "scale" and call.of.readers[before] == 1
         if linear and scaled and (made := _of_groups(call, linear, constant[0])):
             return made
+    if len(constant) == len(call.inputs) == 1 and len(given) == 2:
+        return "position", {}, {"w": call.weight(constant[0])}
     if len(call.inputs) < len(given):
-        raise Unsupported("an addition of a constant is supported after a linear layer only, as its bias")
+        raise Unsupported("an addition of a number is not supported, only of two maps or of a weight")
     return "add", {}
 
 
@@ -227,8 +245,12 @@ def _mul(call: OnnxCall) -> Translated:
     """Two maps, maps and a number a channel, or what is SiLU or hard Swish in one, as PyTorch's exporters write it."""
     given, file = list(call.node.input), call.of.file
     constant = [place for place, name in enumerate(given) if name in file.weights]
+    others = [place for place, name in enumerate(given) if name not in call.of.names]
+    if len(others) == len(call.inputs) == 1 and (number := call.one_number(others[0])) not in (None, 1.0):
+        return "times", {"by": number}
     if len(constant) == 1 and len(call.inputs) == 1:
-        return graph.scaled(call, call.weight(constant[0]))
+        weight = call.weight(constant[0])
+        return onnx_parts.normalised(call, weight) or graph.scaled(call, weight)
     if len(call.inputs) == 1 and (drawn := _stochastic_depth(call, [x for x in given if x not in call.of.names])):
         return drawn
     if len(call.inputs) < 2 or given[0] == given[1]:
@@ -350,6 +372,11 @@ def _of_groups(call: OnnxCall, scale: Node, constant: int) -> Translated | None:
     return "identity", {}
 
 
+def _rms_norm(call: OnnxCall) -> Translated:
+    call.require(axis=-1 if call.attribute("axis", -1) == -1 else len(call.shape_of_input()) - 1)
+    return "rmsnorm", {"epsilon": _short(call.attribute("epsilon", 1e-5))}, {"gamma": call.weight(1)}
+
+
 def _transpose(call: OnnxCall) -> Translated:
     axes = [*range(len(call.shape_of_input()))]
     return graph.permuted([int(axis) for axis in call.attribute("perm", axes[::-1])])
@@ -364,6 +391,8 @@ def _lrn(call: OnnxCall) -> Translated:
 def _divide(call: OnnxCall) -> Translated:
     """x / (k + alpha · mean of the squares in a window of channels)^beta, as PyTorch's exporters spell it out."""
     x, below = call.node.input
+    if x in call.of.names and below not in call.of.names and (number := call.one_number(1)):
+        return "times", {"by": 1 / number}
     chain: list[Any] = []
     refused = Unsupported()  # any other division is no operator of ours
     for operator in LRN:
@@ -407,6 +436,10 @@ def _dropout(call: OnnxCall) -> Translated:
 
 
 def _concat(call: OnnxCall) -> Translated:
+    first = call.node.input[0]
+    if len(call.node.input) == 2 and len(call.inputs) == 1 and first in call.of.file.weights:
+        axis = call.attribute("axis", 1) % max(1, len(call.whole))
+        return "prepend", {"axis": axis}, {"w": call.weight(0)}
     if len(call.inputs) < len(call.node.input):
         raise Unsupported("a concatenation with a constant is not supported")
     return graph.concat(call, call.attribute("axis", 1))
@@ -473,6 +506,7 @@ OF_SHAPES = ("Shape", "Size")  #: their outputs are no maps, whatever their inpu
 
 OPERATORS: Mapping[str, Callable[[OnnxCall], Translated]] = {
     "Slice": _slice, "Split": _split, "Gather": _gather,
+    "Attention": onnx_parts.attention_operator, "RMSNormalization": _rms_norm,
     "LayerNormalization": _set_norm(lambda call: None), "Transpose": _transpose,
     "GroupNormalization": _set_norm(lambda call: int(call.attribute("num_groups", 1))),
     "InstanceNormalization": _set_norm(lambda call: [*call.shape_of_input(), 0, 0][1]),

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refimpl.network.imported import graph, torch_parts
+from refimpl.network.imported.arrangement import IMAGE, Factor
 from refimpl.network.imported.graph import Translated, cleaned, translated
 from refimpl.network.imported.nodes import Graph, Node, Unsupported
-from refimpl.network.imported.torch_parts import BIASES, COPIES, operator_of
+from refimpl.network.imported.torch_parts import COPIES, operator_of
 from refimpl.network.layer import FirstValues, NetworkError
 from refimpl.text import one_line
 
@@ -492,7 +493,7 @@ def _attention(call: TorchCall) -> Translated:
     if mask is not None:
         found = call.of.constant(mask)
         if call.of.is_learnt(mask):
-            raise Unsupported(BIASES)
+            raise Unsupported(graph.BIASES)
         if found is None:
             raise Unsupported("attention with a mask that is computed from the input is not supported")
         causal = causal or graph.is_causal(found.numpy())
@@ -598,11 +599,20 @@ def _of_several(call: TorchCall) -> Translated:
     return "identity", {}
 
 
+def _repeat_interleave(call: TorchCall) -> Translated:
+    """Every head several times, one after the other."""
+    times, axis = call["repeats"], call["dim"]
+    if axis is None or not isinstance(times, int):
+        raise Unsupported("repeats are supported of one axis, all as often")
+    axis %= len(call.whole)
+    return graph.view(lambda places: places.with_axis(axis, *places.axes[axis], Factor(IMAGE, times, 0)))
+
+
 PARTS = ("chunk", "split", "split_with_sizes", "tensor_split", "unbind")  #: have several outputs, which are views
 #: An operator that arranges numbers, and computes none.
 VIEWS: Mapping[str, Callable[[TorchCall], Translated]] = {
     "permute": lambda call: graph.permuted(call["dims"]), "transpose": _transpose, "slice": _slice, "select": _select,
-    "expand": graph.expanded, "getitem": _of_several,
+    "expand": graph.expanded, "repeat_interleave": _repeat_interleave, "getitem": _of_several,
 } | dict.fromkeys(
     ("flatten", "view", "reshape", "squeeze", "unsqueeze", "unflatten", "contiguous", *COPIES), graph.reshaped
 )  # fmt: skip

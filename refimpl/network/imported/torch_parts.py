@@ -40,16 +40,21 @@ class GraphPart:
         node: the last of the part.
         allowed: operators of the part.
         until: operators of the source; empty: any.
+        past: nodes that every path goes through, too, which are not the source.
     """
 
-    def __init__(self, of: Any, node: Any, allowed: set[str], until: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, of: Any, node: Any, allowed: set[str], until: tuple[str, ...] = (), past: int = 0
+    ) -> None:  # fmt: skip
         self.of, self.nodes, self.source, self.learnt = of, list[Any](), None, False
         waiting, in_place = {node}, False
         while waiting and len(self.nodes) <= LONGEST:
             last = max(waiting, key=of.places.__getitem__)
             if len(waiting) == 1 and self.nodes and (not until or operator_of(last) in until):
-                self.source = None if in_place else last
-                break
+                if past == 0:
+                    self.source = None if in_place else last
+                    break
+                past -= 1
             waiting.remove(last)
             if last.op != "call_function" or operator_of(last) not in allowed:
                 break
@@ -96,13 +101,16 @@ def one_layer(call: Any) -> Translated | None:
     """What a call ends that is one layer: its operation and attributes, and the call's inputs are that layer's."""
     if call.operator not in ENDS:
         return None
-    part = GraphPart(call.of, call.node, ARITHMETIC)
-    if part.source is None or part.learnt or len(part.nodes) < 2 or not _shape(part.source):
-        return None
-    found = written_out.recognised(part, _shape(part.source))
-    if found is not None:
-        call.inputs = [call.of.names[part.source]]
-    return found
+    for past in range(written_out.MOST_SOURCES):
+        part = GraphPart(call.of, call.node, ARITHMETIC, past=past)
+        if part.source is None or part.learnt:
+            return None
+        if written_out.computes(list(map(operator_of, part.nodes))) and (
+            found := written_out.recognised(part, _shape(part.source))
+        ):
+            call.inputs = [call.of.names[part.source]]
+            return found
+    return None
 
 
 def normalised(call: Any, factor: Any) -> Translated | None:
@@ -110,14 +118,7 @@ def normalised(call: Any, factor: Any) -> Translated | None:
     before = call.of.made.get(call.inputs[0])
     while before is not None and before.operation in ("identity", "view") and before.shape == call.whole:
         before = call.of.made.get(before.inputs[0])
-    if before is None or before.operation != "rmsnorm" or before.weights:
-        return None
-    weight = call.weight_of(factor, "factor")
-    _, how, weights = graph.scaled(call, weight)
-    if how["axis"] != len(call.whole) - 1:
-        return None
-    call.inputs = before.inputs
-    return "rmsnorm", {"epsilon": before.attributes["epsilon"]}, {"gamma": weights["w"]}
+    return None if before is None else graph.with_factor(call, before, call.weight_of(factor, "factor"))
 
 
 def attention(call: Any) -> Translated:
@@ -136,7 +137,7 @@ def attention(call: Any) -> Translated:
     if operator_of(last) not in PRODUCTS:
         part = GraphPart(of, last, ARITHMETIC | MASKS, PRODUCTS)
         if part.learnt:
-            raise Unsupported(BIASES)
+            raise Unsupported(graph.BIASES)
         if part.source is None:
             raise refused
         found = written_out.scores(part, _shape(part.source))
@@ -175,6 +176,3 @@ class Vmaps:
         """All that an error has left open."""
         while self._open:
             self._close_one()
-
-
-BIASES = "relative position biases, learnt summands of attention's scores, are not supported"

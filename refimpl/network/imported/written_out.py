@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from refimpl.network.imported.graph import Translated
+from refimpl.network.imported.graph import HIDDEN, Translated
 
 Function = Callable[[np.ndarray], np.ndarray]  #: of a map's numbers; may raise anything where a shape is not the map's
 TINY = 1e-4  #: numbers that an epsilon changes
 CLOSE = 1e-5  #: of results: two formulas for GELU are 5e-4 apart
-HIDDEN = -1e4  #: summands of attention's scores below that hide a token
+MOST_SOURCES = 6  #: maps that what is written out may be a function of, one after another
+LARGEST = 1 << 24  #: numbers that a function is tried on
 
 
 def _erf(x: np.ndarray) -> np.ndarray:
@@ -29,6 +30,8 @@ def _erf(x: np.ndarray) -> np.ndarray:
 def _sigmoid(x: np.ndarray) -> np.ndarray:
     return np.asarray(1 / (1 + np.exp(-x)))
 
+
+COMPUTING = {"mul", "div", "pow", "exp", "erf", "tanh", "sigmoid", "rsqrt", "reciprocal"}
 
 #: What is computed of each number alone: our operation, its attributes, and the function.
 OF_NUMBERS: tuple[tuple[str, dict[str, Any], Function], ...] = (
@@ -40,9 +43,20 @@ OF_NUMBERS: tuple[tuple[str, dict[str, Any], Function], ...] = (
 )
 
 
-def recognised(function: Function, shape: Sequence[int]) -> Translated | None:
-    """The one layer that computes this of a map of this shape, and its attributes; None: none does."""
-    for recognise in (_of_each_number, _rms, _rotary):
+def computes(operators: Sequence[str]) -> bool:
+    """Whether operators can be more than a product, a sum, or a move of numbers."""
+    several = len(operators) > 1 and any(name.lower() in COMPUTING for name in operators)
+    return several or [*operators] == ["RotaryEmbedding"]
+
+
+def recognised(function: Function, shape: Sequence[int], tables: bool = False) -> Translated | None:
+    """The one layer that computes this of a map of this shape, and its attributes; None: none does.
+
+    A function that has tables can be a rotary position only: numbers that are learnt may look like no others.
+    """
+    if len(shape) < 2 or shape[-1] > LARGEST:
+        return None
+    for recognise in (_rotary,) if tables else (_of_each_number, _rms, _rotary):
         found = recognise(function, tuple(shape))
         if found is not None:
             return found
@@ -103,6 +117,8 @@ def _rotary(function: Function, shape: tuple[int, ...]) -> Translated | None:
     for axis in (2, 1):
         small = tuple(size if one in (axis, 3) else 1 for one, size in enumerate(shape))
         for given in dict.fromkeys((small, shape)):
+            if math.prod(given) > LARGEST:
+                break
 
             def of_heads(x: np.ndarray, given: tuple[int, ...] = given, axis: int = axis) -> np.ndarray | None:
                 """(tokens, channels), alike in all heads."""
@@ -160,6 +176,8 @@ def scores(function: Function, shape: Sequence[int]) -> tuple[float, np.ndarray]
     """
     small = (*(1 for _ in shape[:-2]), *shape[-2:])
     for given in dict.fromkeys((small, tuple(shape))):
+        if math.prod(given) > LARGEST:
+            break
         try:
             nothing, one, two = (np.asarray(function(np.full(given, number)), np.float64) for number in (0.0, 1.0, 2.0))
         except Exception:  # as in _made

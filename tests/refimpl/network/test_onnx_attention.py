@@ -1,0 +1,243 @@
+"""Attention in ONNX files: the operator, and the products that exporters write; each trains as the module does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import refimpl
+from refimpl import NetworkError
+from tests.messages import raises_naming
+from tests.refimpl.network.beside_pytorch import three_steps
+from tests.refimpl.network.onnx_files import File
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+IMAGES, TOKENS, WIDE, HEADS = 3, 16, 8, 2
+EACH = WIDE // HEADS
+
+
+class Tokens(nn.Module):
+    """Patches of an image as 16 tokens, causal attention of two heads, GELU, and a linear layer."""
+
+    def __init__(self, causal: bool = True, keys: int = HEADS) -> None:
+        super().__init__()
+        self.patch, self.causal, self.keys = nn.Conv2d(3, WIDE, 2, 2), causal, keys
+        self.q, self.k, self.v = nn.Linear(WIDE, WIDE), nn.Linear(WIDE, keys * EACH), nn.Linear(WIDE, keys * EACH)
+        self.out, self.head = nn.Linear(WIDE, WIDE), nn.Linear(WIDE, 5)
+
+    def forward(self, x: Any) -> Any:
+        x = self.patch(x).flatten(2).transpose(1, 2)
+        q, k, v = (layer(x).view(*x.shape[:2], -1, EACH).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        k, v = (part.repeat_interleave(HEADS // self.keys, 1) if self.keys < HEADS else part for part in (k, v))
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        return self.head(functional.gelu(self.out(y.transpose(1, 2).flatten(2))).mean(1))
+
+
+class Written(File):
+    """The same as a file; `attention` writes what is between the three linear layers and the last."""
+
+    def __init__(self, module: Tokens, attention: Callable[[Written, str, str, str], str], opset: int) -> None:
+        super().__init__(("N", 3, 8, 8))
+        for name, weight in module.state_dict().items():
+            values = weight.numpy().T if name.endswith("weight") and weight.ndim == 2 else weight.numpy()
+            self.constant(name, values)
+        x = self.node("Conv", "x", "patch.weight", "patch.bias", strides=[2, 2])
+        x = self.reshaped(x, 0, WIDE, TOKENS)
+        x = self.node("Transpose", x, perm=[0, 2, 1])
+        y = attention(self, *(self.linear(x, name) for name in "qkv"))
+        y = self.linear(y, "out")
+        if opset < 20:
+            inner = self.node("Erf", self.node("Div", y, self.number(2**0.5)))
+            y = self.node("Mul", self.node("Mul", y, self.node("Add", inner, self.number(1.0))), self.number(0.5))
+        else:
+            y = self.node("Gelu", y)
+        y = self.node("ReduceMean", y, self.constant("axes", np.array([1], np.int64)), keepdims=0)
+        self.made = self.model(self.node("Gemm", y, "head.weight", "head.bias"), opset=opset)
+
+    def linear(self, x: str, name: str) -> str:
+        return self.node("Add", self.node("MatMul", x, f"{name}.weight"), f"{name}.bias")
+
+    def reshaped(self, x: str, *shape: int) -> str:
+        return self.node("Reshape", x, self.constant(f"shape{len(self.nodes)}", np.array(shape, np.int64)))
+
+    def number(self, value: float) -> str:
+        return self.constant(f"number{len(self.nodes)}.{len(self.weights)}", np.float32(value))
+
+    def heads(self, x: str, count: int = HEADS) -> str:
+        return self.node("Transpose", self.reshaped(x, 0, TOKENS, count, EACH), perm=[0, 2, 1, 3])
+
+    def whole(self, y: str) -> str:
+        return self.reshaped(self.node("Transpose", y, perm=[0, 2, 1, 3]), 0, TOKENS, WIDE)
+
+
+def operator(f: Written, q: str, k: str, v: str) -> str:
+    return f.whole(f.node("Attention", *(f.heads(x) for x in (q, k, v)), is_causal=1))
+
+
+def operator_of_rows(f: Written, q: str, k: str, v: str) -> str:
+    """Queries, keys and values whose heads are one axis with their channels."""
+    return f.node("Attention", q, k, v, is_causal=1, q_num_heads=HEADS, kv_num_heads=HEADS)
+
+
+def operator_of_groups(f: Written, q: str, k: str, v: str) -> str:
+    return f.node("Attention", q, k, v, q_num_heads=HEADS, kv_num_heads=1, scale=EACH**-0.5)
+
+
+def operator_with_a_mask(f: Written, q: str, k: str, v: str) -> str:
+    mask = f.constant("mask", np.tri(TOKENS).astype(bool))
+    return f.whole(f.node("Attention", *(f.heads(x) for x in (q, k, v)), mask))
+
+
+def products(f: Written, q: str, k: str, v: str) -> str:
+    """As PyTorch's exporter writes them: a root of the factor for each, the mask a summand."""
+    root, q, k, v = f.number(EACH**-0.25), f.heads(q), f.heads(k), f.heads(v)
+    mask = f.constant("mask", np.where(np.tri(TOKENS), 0, -np.inf).astype(np.float32))
+    scores = f.node("MatMul", f.node("Mul", q, root), f.node("Mul", f.node("Transpose", k, perm=[0, 1, 3, 2]), root))
+    return f.whole(f.node("MatMul", f.node("Softmax", f.node("Add", scores, mask), axis=-1), v))
+
+
+def products_and_where(f: Written, q: str, k: str, v: str) -> str:
+    """A mask that the file computes, and a division after the product."""
+    ones = f.node("Expand", f.number(1.0), f.constant("square", np.array([TOKENS, TOKENS], np.int64)))
+    seen = f.node("Equal", f.node("Trilu", ones, upper=0), f.number(1.0))
+    q, k, v = f.heads(q), f.heads(k), f.heads(v)
+    scores = f.node("Div", f.node("MatMul", q, f.node("Transpose", k, perm=[0, 1, 3, 2])), f.number(EACH**0.5))
+    shares = f.node("Softmax", f.node("Where", seen, scores, f.number(-1e9)), axis=3)
+    return f.whole(f.node("MatMul", f.node("Dropout", shares, f.number(0.0)), v))
+
+
+def products_of_all(f: Written, q: str, k: str, v: str) -> str:
+    q, k, v = f.heads(q), f.heads(k), f.heads(v)
+    scores = f.node("Mul", f.node("MatMul", q, f.node("Transpose", k, perm=[0, 1, 3, 2])), f.number(EACH**-0.5))
+    return f.whole(f.node("MatMul", f.node("Softmax", scores, axis=-1), v))
+
+
+#: How a file has attention → who writes it, the operators' version, and the module's options.
+CASES: dict[str, tuple[Callable[[Written, str, str, str], str], int, dict[str, Any]]] = {
+    "operator": (operator, 23, {}),
+    "operator of rows": (operator_of_rows, 23, {}),
+    "operator of groups": (operator_of_groups, 23, {"causal": False, "keys": 1}),
+    "operator with a mask": (operator_with_a_mask, 23, {}),
+    "products": (products, 18, {}),
+    "products and where": (products_and_where, 18, {}),
+    "products without a mask": (products_of_all, 20, {"causal": False}),
+}
+
+
+def saved(model: Any, folder: Path) -> Path:
+    onnx.save(model, folder / "tokens.onnx")
+    return folder / "tokens.onnx"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_a_file_is_the_same_network_as_the_module_and_weights_come_back(case: str, tmp_path: Path) -> None:
+    attention, opset, options = CASES[case]
+    torch.manual_seed(0)
+    module = Tokens(**options)
+    images = torch.randn(IMAGES, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    beside = three_steps(module, images, 5)
+    assert beside.loss < 1e-6 and beside.weight < 2e-6 and not beside.left, beside
+    model = Written(module, attention, opset).made
+    network = refimpl.networks.from_onnx(saved(model, tmp_path), IMAGES)
+    kinds = [layer.kind for layer in beside.network.layers]
+    assert [layer.kind for layer in network.layers] == kinds
+    assert network.parameter_count == beside.network.parameter_count
+    labels = np.array([0, 4, 2], np.int32)
+    losses, weights = [], []
+    for one in (network, beside.network):
+        with refimpl.Trainer(refimpl.plan(one, "baseline", "here"), "cpu", rate=0.5, momentum=0.0) as trainer:
+            losses.append([trainer.step(images.numpy(), labels) for _ in range(3)])
+            weights.append(trainer.weights())
+            if one is network:
+                trainer.to_onnx(tmp_path / "trained.onnx")
+    assert losses[0] == losses[1]
+    given = {one.name: numpy_helper.to_array(one) for one in onnx.load(tmp_path / "trained.onnx").graph.initializer}
+    for name, values in weights[1].items():
+        found = given[name].T if values.ndim == 2 else given[name]
+        assert found.tobytes() == values.tobytes() and weights[0][name].tobytes() == given[name].tobytes(), name
+
+
+def biased(f: Written, q: str, k: str, v: str) -> str:
+    bias = f.weight("bias", 1, HEADS, TOKENS, TOKENS)
+    return f.whole(f.node("Attention", *(f.heads(x) for x in (q, k, v)), bias))
+
+
+def biased_products(f: Written, q: str, k: str, v: str) -> str:
+    q, k, v = f.heads(q), f.heads(k), f.heads(v)
+    scores = f.node("MatMul", q, f.node("Transpose", k, perm=[0, 1, 3, 2]))
+    shares = f.node("Softmax", f.node("Add", scores, f.weight("bias", 1, HEADS, TOKENS, TOKENS)), axis=-1)
+    return f.whole(f.node("MatMul", shares, v))
+
+
+def capped(f: Written, q: str, k: str, v: str) -> str:
+    return f.whole(f.node("Attention", *(f.heads(x) for x in (q, k, v)), softcap=5.0))
+
+
+def unscaled(f: Written, q: str, k: str, v: str) -> str:
+    q, k, v = f.heads(q), f.heads(k), f.heads(v)
+    scores = f.node("MatMul", q, f.node("Transpose", k, perm=[0, 1, 3, 2]))
+    return f.whole(f.node("MatMul", f.node("Softmax", scores, axis=-1), v))
+
+
+@pytest.mark.parametrize(
+    ("attention", "says"),
+    [
+        (biased, ("relative position biases",)), (biased_products, ("relative position biases",)),
+        (capped, ("softcap=5.0",)), (unscaled, ("scale=1",)),
+    ],
+)  # fmt: skip
+def test_another_attention_is_refused_in_one_line(attention: Any, says: tuple[str, ...], tmp_path: Path) -> None:
+    path = saved(Written(Tokens(), attention, 23).made, tmp_path)
+    with raises_naming(NetworkError, *says):
+        refimpl.networks.from_onnx(path, IMAGES)
+
+
+def rms(f: File, x: str, epsilon: float) -> str:
+    """Written out as a module is exported that has no operator for it."""
+    mean = f.node(
+        "ReduceMean", f.node("Pow", x, f.constant("two", np.float32(2))), f.constant("last", np.array([-1])), keepdims=1
+    )
+    root = f.node("Sqrt", f.node("Add", mean, f.constant("epsilon", np.float32(epsilon))))
+    return f.node("Mul", f.weight("gamma", WIDE), f.node("Mul", x, f.node("Reciprocal", root)))
+
+
+def rms_operator(f: File, x: str, epsilon: float) -> str:
+    return f.node("RMSNormalization", x, f.weight("gamma", WIDE), axis=-1, epsilon=epsilon)
+
+
+@pytest.mark.parametrize("write", [rms, rms_operator])
+def test_an_rms_normalisation_is_one_layer(write: Callable[[File, str, float], str], tmp_path: Path) -> None:
+    f = File(("N", 3, 8, 8))
+    x = f.node("Conv", "x", f.weight("w", WIDE, 3, 2, 2), strides=[2, 2])
+    x = f.node("Reshape", x, f.constant("shape", np.array([0, WIDE, TOKENS])))
+    x = f.node("Transpose", x, perm=[0, 2, 1])
+    token = f.node("Concat", f.weight("token", 1, 1, WIDE), x, axis=1) if write is rms else x
+    places = f.node("Add", token, f.weight("places", 1, TOKENS + (write is rms), WIDE))
+    y = f.node("ReduceMean", write(f, places, 1e-3), f.constant("axes", np.array([1])), keepdims=0)
+    model = f.model(f.node("Gemm", y, f.weight("head", WIDE, 5)), opset=23)
+    if write is rms:  # one image, as a class token of one row has
+        model.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 3, 8, 8]))
+    network = refimpl.networks.from_onnx(saved(model, tmp_path), 1)
+    ahead = ["conv", *["prepend"] * (write is rms), "position"]
+    assert [layer.kind for layer in network.layers] == [*ahead, "rmsnorm", "pool", "fc", "softmax"]
+    (layer,) = (layer for layer in network.layers if layer.kind == "rmsnorm")
+    assert layer.options["epsilon"] == pytest.approx(1e-3) and "gamma" in layer.parameters
+    images = np.random.default_rng(0).standard_normal((1, 3, 8, 8), dtype=np.float32)
+    from onnx.reference import ReferenceEvaluator
+
+    (logits,) = ReferenceEvaluator(model).run(None, {"x": images})
+    wanted = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    with refimpl.Trainer(refimpl.plan(network, "baseline", "here"), "cpu") as trainer:
+        found = trainer.evaluate(images, np.zeros(1, np.int32)).predictions
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
