@@ -6,6 +6,13 @@ from tests.faults.fault import Fault
 
 FAULTS = (
     Fault(
+        "an embedding trains the row of padding",
+        "kernels/embedding.py",
+        "word >= 0 and word < words and word != padding",
+        "word >= 0 and word < words",
+        "tests/kernels/test_tokens.py",
+    ),
+    Fault(
         "a pixel that does not count has a gradient",
         "kernels/pixel_softmax.py",
         "share = ZERO if label == ignored else weight / counted[0]",

@@ -13,6 +13,20 @@ FAULTS = (
         "tests/refimpl/network/test_torch.py",
     ),
     Fault(
+        "an imported attention has the usual factor whatever its queries are multiplied by",
+        "refimpl/network/imported/heads.py",
+        'scale, given = node.attributes.get("scale"), prod(value.times for value in inputs)',
+        'scale, given = node.attributes.get("scale"), 1.0',
+        "tests/refimpl/network/test_written_out.py",
+    ),
+    Fault(
+        "a table in an ONNX file may be part of any function that is written out",
+        "refimpl/network/imported/onnx_parts.py",
+        "written_out.recognised(part, call.of.shapes[part.source], part.tables)",
+        "written_out.recognised(part, call.of.shapes[part.source])",
+        "tests/refimpl/network/test_onnx_attention.py",
+    ),
+    Fault(
         "the gradient of a shared table is the embedding's alone",
         "refimpl/network/calls.py",
         "added = self.parts[w] > 0",

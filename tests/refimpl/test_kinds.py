@@ -40,7 +40,7 @@ MADE = ("data", "fork")
 
 #: They end a network.  All but the softmax are in no file: what reads the end of an imported network is chosen.
 LOSSES = tuple(kind for kind, traits in TRAITS.items() if traits.work == "loss")
-NOT_IMPORTED = {*MADE, *LOSSES, "attention", "rmsnorm", "rotary", "embedding"} - {"softmax"}
+NOT_IMPORTED = {*MADE, *LOSSES, "rotary", "embedding"} - {"softmax"}
 
 #: Kind → an operator of ONNX's and one of PyTorch's; those of `graph.OF_ONE_INPUT` besides.
 OPERATORS = {
@@ -54,6 +54,7 @@ OPERATORS = {
     "prepend": ("Concat", "cat"), "take": ("Slice", "slice"),
     "pad": ("Pad", "pad"),
     "embedding": ("Gather", "embedding"), "position": ("Add", "add"),
+    "attention": ("Attention", "scaled_dot_product_attention"), "rmsnorm": ("RMSNormalization", "rms_norm"),
 } | {kind: (onnx, kind) for onnx, kind in graph.OF_ONE_INPUT.items()}  # fmt: skip
 
 

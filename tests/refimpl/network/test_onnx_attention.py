@@ -216,6 +216,19 @@ def rms_operator(f: File, x: str, epsilon: float) -> str:
     return f.node("RMSNormalization", x, f.weight("gamma", WIDE), axis=-1, epsilon=epsilon)
 
 
+def test_factors_that_happen_to_be_1_are_learnt(tmp_path: Path) -> None:
+    """A normalisation whose factors have not been trained has them nevertheless."""
+    f = File(("N", 3, 8, 8))
+    x = f.node("Conv", "x", f.weight("w", WIDE, 3, 2, 2), strides=[2, 2])
+    x = f.node("Transpose", f.node("Reshape", x, f.constant("shape", np.array([0, WIDE, TOKENS]))), perm=[0, 2, 1])
+    y = f.node("ReduceMean", rms(f, x, 1e-3), f.constant("axes", np.array([1])), keepdims=0)
+    f.weights = [one for one in f.weights if one.name != "gamma"]
+    f.constant("gamma", np.ones(WIDE, np.float32))
+    path = saved(f.model(f.node("Gemm", y, f.weight("head", WIDE, 5)), opset=23), tmp_path)
+    network = refimpl.networks.from_onnx(path, IMAGES)
+    assert [layer.parameter_count for layer in network.layers if layer.kind == "rmsnorm"] == [WIDE]
+
+
 @pytest.mark.parametrize("write", [rms, rms_operator])
 def test_an_rms_normalisation_is_one_layer(write: Callable[[File, str, float], str], tmp_path: Path) -> None:
     f = File(("N", 3, 8, 8))
@@ -241,3 +254,36 @@ def test_an_rms_normalisation_is_one_layer(write: Callable[[File, str, float], s
     with refimpl.Trainer(refimpl.plan(network, "baseline", "here"), "cpu") as trainer:
         found = trainer.evaluate(images, np.zeros(1, np.int32)).predictions
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def rotary_operator(f: File, x: str, cosines: np.ndarray, sines: np.ndarray) -> str:
+    return f.node("RotaryEmbedding", x, f.constant("cos", cosines[None]), f.constant("sin", sines[None]))
+
+
+def rotary_tables(f: File, x: str, cosines: np.ndarray, sines: np.ndarray) -> str:
+    """As a model is exported that turns halves."""
+    low, high, axis = (f.constant(f"axis{number}", np.array([number])) for number in (0, EACH // 2, 3))
+    first, second = (
+        f.node("Slice", x, low, high, axis),
+        f.node("Slice", x, high, f.constant("end", np.array([99])), axis),
+    )
+    turned = f.node("Concat", f.node("Neg", second), first, axis=3)
+    given = [np.concatenate([table, table], 1)[None, None] for table in (cosines, sines)]
+    one, other = f.node("Mul", x, f.constant("cos", given[0])), f.node("Mul", turned, f.constant("sin", given[1]))
+    return f.node("Add", one, other)
+
+
+@pytest.mark.parametrize("write", [rotary_operator, rotary_tables])
+def test_a_rotary_position_is_one_layer(write: Any, tmp_path: Path) -> None:
+    angles = np.arange(TOKENS)[:, None] * 500.0 ** (-np.arange(EACH // 2) / (EACH // 2))
+    f = File((1, 3, 8, 8))
+    x = f.node("Conv", "x", f.weight("w", WIDE, 3, 2, 2), strides=[2, 2])
+    x = f.node("Reshape", x, f.constant("shape", np.array([1, HEADS, EACH, TOKENS])))
+    x = f.node("Transpose", x, perm=[0, 1, 3, 2])
+    x = write(f, x, np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32))
+    y = f.node("Reshape", f.node("Transpose", x, perm=[0, 1, 3, 2]), f.constant("row", np.array([1, -1])))
+    model = f.model(f.node("Gemm", y, f.weight("head", WIDE * TOKENS, 5)), opset=23)
+    network = refimpl.networks.from_onnx(saved(model, tmp_path), 1)
+    assert [layer.kind for layer in network.layers] == ["conv", "rotary", "fc", "softmax"]
+    options = network.layers[1].options
+    assert (options["base"], options["heads"], options["neighbours"]) == (500.0, HEADS, False)
