@@ -38,6 +38,10 @@ NETWORKS = {
     ("resnet50", 2): 1.15,
     ("tiny-vgg", 64): 1.1,
     ("tiny-resnet", 64): 1.1,
+    ("mobilenet-v3-small", 16): 2.0,
+    ("efficientnet-b0", 4): 2.0,
+    ("tiny-vit", 64): 1.5,
+    ("tiny-gpt", 16): 1.5,
 }
 TURNS = 5  #: at least
 

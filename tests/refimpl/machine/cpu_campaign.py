@@ -1,6 +1,6 @@
 """The machine `here` beside what is measured, on the CPU at hand: whole iterations, and every choice of an algorithm.
 
-    python -m tests.refimpl.machine.cpu_campaign                  # the seven networks of `refimpl bench --training`
+    python -m tests.refimpl.machine.cpu_campaign                  # the networks of `refimpl bench --training`
     python -m tests.refimpl.machine.cpu_campaign vgg16 lenet      # some of them
 
 An iteration is the baseline's program, trained.  A computer that others share may be half as fast a few seconds later.
@@ -67,7 +67,7 @@ def iteration(name: str, batch: int) -> tuple[float, float]:
     """Simulated and measured seconds of an iteration, in the round whose ratio is the median."""
     cpu_costs.measure_and_keep(lambda what: None)
     program = plan(build(name, batch), setup("baseline"), machine("here"), available_bytes() // 2)
-    source = data.synthetic(program.network.input.shape[1:], program.network.predictions.shape[1], seed=1)
+    source = data.synthetic_for(program.network, seed=1)
     images, labels = source.batch(batch, 0)
     rounds: list[tuple[float, float]] = []
     with Trainer(program, rate=1e-4) as trainer:

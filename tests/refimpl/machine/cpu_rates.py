@@ -94,7 +94,7 @@ def row(name: str, batch: int, machines: Mapping[str, Machine]) -> list[str]:
         programs, runs = {}, {}
         for model, each in machines.items():
             program = programs[model] = plan(build(name, batch), setup("baseline"), each, available_bytes() // 2)
-            source = data.synthetic(program.network.input.shape[1:], program.network.predictions.shape[1], seed=1)
+            source = data.synthetic_for(program.network, seed=1)
             trainer = opened.enter_context(Trainer(program, rate=1e-4))
             runs[model] = partial(trainer.step, *source.batch(batch, 0))
             for _ in range(2):
