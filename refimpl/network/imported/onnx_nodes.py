@@ -134,11 +134,12 @@ class OnnxCall(graph.OperatorCall):
         return found[0] if found is not None and len(found) == 1 else None
 
     def weight(self, place: int, transposed: bool = False) -> FirstValues:
-        tensor = self.of.file.weights.get(self.optional(place))
+        return self.weight_named(self.optional(place), transposed)
+
+    def weight_named(self, name: str, transposed: bool = False) -> FirstValues:
+        tensor = self.of.file.weights.get(name)
         if tensor is None:
-            raise Unsupported(
-                f"its input {cleaned(self.optional(place))} is computed; only a weight of the file is supported"
-            )
+            raise Unsupported(f"its input {cleaned(name)} is computed; only a weight of the file is supported")
         values = self.of.file.values(tensor)
         first = FirstValues(tensor.name, np.array(values, order="C"))
         return first.moved(np.transpose) if transposed else first
@@ -437,9 +438,11 @@ def _dropout(call: OnnxCall) -> Translated:
 
 def _concat(call: OnnxCall) -> Translated:
     first = call.node.input[0]
+    while (maker := call.of.makers.get(first)) is not None and maker.op_type == "Expand":
+        first = maker.input[0]  # a token of one image for all
     if len(call.node.input) == 2 and len(call.inputs) == 1 and first in call.of.file.weights:
         axis = call.attribute("axis", 1) % max(1, len(call.whole))
-        return "prepend", {"axis": axis}, {"w": call.weight(0)}
+        return "prepend", {"axis": axis}, {"w": call.weight_named(first)}
     if len(call.inputs) < len(call.node.input):
         raise Unsupported("a concatenation with a constant is not supported")
     return graph.concat(call, call.attribute("axis", 1))

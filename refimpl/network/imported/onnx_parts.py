@@ -120,10 +120,15 @@ def attention(call: Any) -> Translated:
     of, (value, values) = call.of, call.node.input
     call.inputs = []
     node = of.makers.get(value)
-    while node is not None and node.op_type in ("Dropout", "Reshape", "Expand", *COPIES):
+    while node is not None and node.op_type in ("Dropout", "Reshape", "Expand", "Where", *COPIES):
         if node.op_type == "Dropout" and (of.file.numbers(node.input[1]) if len(node.input) > 1 else [0.5]) != [0.0]:
             raise Unsupported("dropout of attention's probabilities is not supported; export it with a ratio of 0")
-        node = of.makers.get(node.input[0])
+        chosen = node.input[2 if node.op_type == "Where" else 0]
+        if node.op_type == "Where":  # "0 where it is no number": of a token that sees none
+            asked = of.makers.get(node.input[0])
+            if asked is None or asked.op_type != "IsNaN" or asked.input[0] != chosen:
+                raise refused
+        node = of.makers.get(chosen)
     if node is None or node.op_type != "Softmax":
         raise refused
     axis = next((one.i for one in node.attribute if one.name == "axis"), -1 if of.file.opset > 12 else 1)

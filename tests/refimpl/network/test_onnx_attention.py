@@ -103,7 +103,9 @@ def products(f: Written, q: str, k: str, v: str) -> str:
     root, q, k, v = f.number(EACH**-0.25), f.heads(q), f.heads(k), f.heads(v)
     mask = f.constant("mask", np.where(np.tri(TOKENS), 0, -np.inf).astype(np.float32))
     scores = f.node("MatMul", f.node("Mul", q, root), f.node("Mul", f.node("Transpose", k, perm=[0, 1, 3, 2]), root))
-    return f.whole(f.node("MatMul", f.node("Softmax", f.node("Add", scores, mask), axis=-1), v))
+    shares = f.node("Softmax", f.node("Add", scores, mask), axis=-1)
+    shares = f.node("Where", f.node("IsNaN", shares), f.number(0.0), shares)
+    return f.whole(f.node("MatMul", shares, v))
 
 
 def products_and_where(f: Written, q: str, k: str, v: str) -> str:
@@ -235,7 +237,10 @@ def test_an_rms_normalisation_is_one_layer(write: Callable[[File, str, float], s
     x = f.node("Conv", "x", f.weight("w", WIDE, 3, 2, 2), strides=[2, 2])
     x = f.node("Reshape", x, f.constant("shape", np.array([0, WIDE, TOKENS])))
     x = f.node("Transpose", x, perm=[0, 2, 1])
-    token = f.node("Concat", f.weight("token", 1, 1, WIDE), x, axis=1) if write is rms else x
+    token = x
+    if write is rms:
+        first = f.node("Expand", f.weight("token", 1, 1, WIDE), f.constant("images", np.array([1, 1, 1])))
+        token = f.node("Concat", first, x, axis=1)
     places = f.node("Add", token, f.weight("places", 1, TOKENS + (write is rms), WIDE))
     y = f.node("ReduceMean", write(f, places, 1e-3), f.constant("axes", np.array([1])), keepdims=0)
     model = f.model(f.node("Gemm", y, f.weight("head", WIDE, 5)), opset=23)
