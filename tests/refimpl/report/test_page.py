@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import refimpl
-from refimpl.planner import Program
+from refimpl.planner import Program, Record, Wait
 from refimpl.planner.listing import entries
 from refimpl.report import page, style
 from refimpl.report.figures import KINDS, memory_curve
@@ -114,6 +114,17 @@ def test_the_words_are_the_listings() -> None:
     for (label, text), instruction in zip(words, program.instructions, strict=True):
         if label not in ("record", "wait") and instruction.step > 0:
             assert text.split(", waits for")[0] in listed, text
+
+
+def test_work_is_as_long_as_the_simulated_spans() -> None:
+    """Without Node: the page's data alone."""
+    program = planned("vdnnpp")
+    timeline = program.simulate()
+    work = document(program, timeline)["work"]
+    found = [*zip(work["stream"], work["start"], work["ns"], strict=True)]
+    expected = [span for span in timeline.spans if not isinstance(span.instruction, Record | Wait)]
+    for got, span in zip(sorted(found), sorted(expected, key=lambda span: (span.stream, span.start)), strict=True):
+        assert got == pytest.approx((span.stream, 1e9 * span.start, 1e9 * (span.end - span.start)), abs=2)
 
 
 def test_what_repeats_is_one_line() -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+import refimpl
 from refimpl import report
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, plan
@@ -28,6 +29,7 @@ from refimpl.report.tables import (
     share,
     steps_table,
     summary_table,
+    tried_table,
 )
 from refimpl.text import size
 from tests.refimpl.modules import machine, setup
@@ -193,3 +195,12 @@ def test_zero_has_no_sign() -> None:
 
 def test_a_share_of_nothing_is_none() -> None:
     assert (share(1, 0), share(1, 4)) == ("–", "25 %")
+
+
+def test_what_a_model_predicted_is_shown_where_one_did() -> None:
+    """AccUDNN's model predicts what its search tries; vDNN's dynamic policy has no model."""
+    network = build("tiny-vgg", 32)
+    for policy, columns in (("accudnn", {"predicted", "chosen"}), ("vdnn-dyn", set())):
+        program = refimpl.plan(network, policy, "titan-x", 0.8)
+        assert {"predicted", "chosen"} & set(tried_table(program).head) == columns
+        assert (columns != set()) == any(trial.predicted for trial in program.tried)
