@@ -83,6 +83,17 @@ class Constants:
             return None
         return made if made.size == first.size else None
 
+    def part(self, node: Any, first: np.ndarray) -> np.ndarray | None:
+        """What a node makes that takes some numbers of its first input, each at most once; None: it does not."""
+        given = [self.large(name) if name else None for name in node.input[1:]]
+        if any(value is None for name, value in zip(node.input[1:], given, strict=True) if name):
+            return None
+        try:
+            places = self.evaluated(node, node.output[0], [np.arange(first.size).reshape(first.shape), *given])
+        except Exception:  # as in _computed
+            return None
+        return first.reshape(-1)[places] if len(np.unique(places)) == places.size else None
+
     def _value(self, name: str, images: int, depth: int) -> np.ndarray | None:
         key = name, images
         if key not in self._found and depth <= DEEPEST:

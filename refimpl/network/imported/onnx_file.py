@@ -49,6 +49,7 @@ class OnnxFile:
         self._load_external()
         self._check()
         self._normalise()
+        self.dtype = "float32"  #: of its input; "int32": it is tokens
         self.weights = {tensor.name: tensor for tensor in self.graph.initializer}
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -220,13 +221,16 @@ class OnnxFile:
                 f"it has {counted(len(inputs), 'input')}; networks with one input, the images, can be imported"
             )
         kind = inputs[0].type.tensor_type
-        if kind.elem_type != self.onnx.TensorProto.FLOAT:
-            raise self.refused(f"its input is {self._type(kind.elem_type)}; float32 can be imported")
+        whole = kind.elem_type in (self.onnx.TensorProto.INT64, self.onnx.TensorProto.INT32)
+        self.dtype = "int32" if whole else "float32"
+        if not whole and kind.elem_type != self.onnx.TensorProto.FLOAT:
+            raise self.refused(f"its input is {self._type(kind.elem_type)}; float32, or tokens, can be imported")
         (value,) = [value for value in skeleton.graph.input if value.name == inputs[0].name]
         dims = value.type.tensor_type.shape.dim
-        if not 2 <= len(dims) <= 4 or any(dim.dim_value < 1 for dim in dims[1:]):
+        if not 2 <= len(dims) <= (2 if whole else 4) or any(dim.dim_value < 1 for dim in dims[1:]):
             found = ", ".join(cleaned(dim.dim_param) or str(dim.dim_value) for dim in dims)
-            raise self.refused(f"its input has the shape ({found}); export it with fixed channels, height and width")
+            fixed = "a fixed number of tokens" if whole else "fixed channels, height and width"
+            raise self.refused(f"its input has the shape ({found}); export it with {fixed}")
         batch = dims[0].dim_value if dims[0].dim_value > 0 else 2
         dims[0].dim_value = batch
         for output in skeleton.graph.output:
@@ -333,6 +337,9 @@ class OnnxFile:
             return self._copied(source)
         if node.op_type in ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"):
             moved = self.constants.moved(node, self.values(source))
+            return None if moved is None else self.onnx.numpy_helper.from_array(np.array(moved, order="C"))
+        if node.op_type in ("Gather", "Slice") and len(source.dims) > 1:  # positions: some rows of a table
+            moved = self.constants.part(node, self.values(source))
             return None if moved is None else self.onnx.numpy_helper.from_array(np.array(moved, order="C"))
         return None
 

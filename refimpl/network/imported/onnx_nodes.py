@@ -43,7 +43,7 @@ def graph_of(file: OnnxFile) -> Graph:
     translation.names[name] = ""
     nodes = [made for node in file.graph.node for made in translation.nodes(node)]
     outputs = [translation.names[value.name] for value in file.graph.output if value.name in translation.names]
-    return Graph(file.name, "ONNX", "", shapes[name], nodes, outputs, file=file.path)
+    return Graph(file.name, "ONNX", "", shapes[name], nodes, outputs, file.dtype, file.path)
 
 
 class _OnnxTranslation:
@@ -490,6 +490,12 @@ def _slice(call: OnnxCall) -> Translated:
 
 
 def _gather(call: OnnxCall) -> Translated:
+    table, indices = call.node.input
+    if table in call.of.file.weights and indices in call.of.names:
+        call.require(axis=0)
+        if len(call.of.file.weights[table].dims) != 2:
+            raise Unsupported("rows of a table with other than two axes are not supported")
+        return "embedding", {}, {"w": call.weight(0)}
     numbers = call.numbers("indices", 1)
     if numbers is None:
         raise Unsupported("channels by numbers that are no constants are not supported")
@@ -519,6 +525,6 @@ OPERATORS: Mapping[str, Callable[[OnnxCall], Translated]] = {
     "GlobalAveragePool": _global("average"), "ReduceMean": _reduce("average"), "ReduceMax": _reduce("max"),
     "BatchNormalization": _batchnorm, "LRN": _lrn, "Dropout": _dropout, "Concat": _concat, "Pad": _pad,
     "Softmax": _softmax, "LogSoftmax": _softmax, "Div": _divide, "Resize": _resize,
-} | dict.fromkeys(RESHAPES, graph.reshaped) | {
+} | dict.fromkeys(RESHAPES, graph.reshaped) | {"Expand": graph.expanded} | {
     name: graph.of_one_input(kind) for name, kind in graph.OF_ONE_INPUT.items()
 } | {"HardSigmoid": _hard_sigmoid, "LeakyRelu": _leaky_relu, "Swish": _swish}  # fmt: skip

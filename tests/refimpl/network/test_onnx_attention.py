@@ -170,6 +170,64 @@ def test_a_file_is_the_same_network_as_the_module_and_weights_come_back(case: st
         assert found.tobytes() == values.tobytes() and weights[0][name].tobytes() == given[name].tobytes(), name
 
 
+class Words(nn.Module):
+    """A table, learnt positions, of which some are used, GELU, and classes for every token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.places, self.head = nn.Embedding(23, WIDE), nn.Embedding(24, WIDE), nn.Linear(WIDE, 23)
+
+    def forward(self, tokens: Any) -> Any:
+        return self.head(functional.gelu(self.table(tokens) + self.places(torch.arange(2, 2 + TOKENS))))
+
+
+def of_words(module: nn.Module, rows: list[int], tokens: Any = TOKENS) -> Any:
+    f = File(("N", tokens))
+    for name, weight in module.state_dict().items():
+        f.constant(name, weight.numpy().T if name == "head.weight" else weight.numpy())
+    places = f.node("Gather", "places.weight", f.constant("rows", np.array([rows])), axis=0)
+    y = f.node("Gelu", f.node("Add", f.node("Gather", "table.weight", "x", axis=0), places))
+    end = f.node("Add", f.node("MatMul", y, "head.weight"), "head.bias", to="end")
+    model = f.model(end, opset=20)
+    model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info(end, onnx.TensorProto.FLOAT, [None, None, None]))
+    return model
+
+
+@pytest.mark.slow
+def test_a_file_that_reads_tokens_is_the_same_network_as_the_module(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = Words()
+    beside = three_steps(module, torch.randint(0, 23, (IMAGES, TOKENS)), 23)
+    assert beside.loss < 1e-6 and beside.weight < 2e-6 and not beside.left, beside
+    path = saved(of_words(module, [*range(2, 2 + TOKENS)]), tmp_path)
+    network = refimpl.networks.from_onnx(path, IMAGES)
+    assert [layer.kind for layer in network.layers] == ["embedding", "position", "gelu", "conv", "pixel_softmax"]
+    tokens, labels = np.random.default_rng(0).integers(0, 23, (2, IMAGES, TOKENS)).astype(np.int32)
+    found = []
+    for one in (network, beside.network):
+        with refimpl.Trainer(refimpl.plan(one, "baseline", "here"), "cpu", rate=0.5, momentum=0.0) as trainer:
+            found.append(([trainer.step(tokens, labels) for _ in range(3)], trainer.weights()))
+            if one is network:
+                trainer.to_onnx(tmp_path / "trained.onnx")
+    assert found[0][0] == found[1][0]
+    whole = found[1][1]
+    again = refimpl.networks.from_onnx(tmp_path / "trained.onnx", IMAGES)
+    values = {name: first.values for name, first in again.initial.items()}
+    table = network.layers[0].parameters["w"].weight.name
+    assert values[table].tobytes() == whole["table.weight"].tobytes()
+    place = network.layers[1].parameters["w"].weight.name
+    assert values[place][..., 0].T.tobytes() == whole["places.weight"][2 : 2 + TOKENS].tobytes()
+
+
+def test_files_of_tokens_that_cannot_be_imported(tmp_path: Path) -> None:
+    with raises_naming(NetworkError, "fixed number of tokens"):
+        refimpl.networks.from_onnx(saved(of_words(Words(), [0], "T"), tmp_path), IMAGES)
+    twice = saved(of_words(Words(), [0] * TOKENS), tmp_path)  # the sum of their gradients would be the row's
+    with raises_naming(NetworkError, "addition", "weight"):
+        refimpl.networks.from_onnx(twice, IMAGES)
+
+
 def biased(f: Written, q: str, k: str, v: str) -> str:
     bias = f.weight("bias", 1, HEADS, TOKENS, TOKENS)
     return f.whole(f.node("Attention", *(f.heads(x) for x in (q, k, v)), bias))
