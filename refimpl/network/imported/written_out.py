@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from refimpl.network.imported.graph import HIDDEN, Translated
+from refimpl.network.imported.graph import HIDDEN, UNSUPPORTED, Translated
 
 Function = Callable[[np.ndarray], np.ndarray]  #: of a map's numbers; may raise anything where a shape is not the map's
 TINY = 1e-4  #: numbers that an epsilon changes
@@ -101,7 +101,13 @@ def _rms(function: Function, shape: tuple[int, ...]) -> Translated | None:
 def turned(x: np.ndarray, rotated: int, neighbours: bool, base: float) -> np.ndarray:
     """A rotary position of (…, tokens, channels of a head), as `kernels.rotary` has it."""
     pairs = rotated // 2
-    angles = np.arange(x.shape[-2])[:, None] * base ** (-np.arange(pairs) / pairs)
+    return turned_by(x, neighbours, base ** (-np.arange(pairs) / pairs))
+
+
+def turned_by(x: np.ndarray, neighbours: bool, steps: np.ndarray) -> np.ndarray:
+    """The same by an angle of its own for each pair, from one token to the next."""
+    pairs = len(steps)
+    angles = np.arange(x.shape[-2])[:, None] * steps
     first = np.arange(pairs) * 2 if neighbours else np.arange(pairs)
     second = first + (1 if neighbours else pairs)
     y = np.array(x)
@@ -127,6 +133,8 @@ def _rotary(function: Function, shape: tuple[int, ...]) -> Translated | None:
                 return None if made is None else made[0, 0] if axis == 2 else made[0, :, 0]
 
             found = _turn(of_heads, shape[axis], shape[3])
+            if found is not None and "why" in found:
+                return UNSUPPORTED, found
             if found is not None:
                 return "rotary", {**found, "tokens": axis}
     return None
@@ -153,10 +161,12 @@ def _turn(function: Callable[[np.ndarray], np.ndarray | None], tokens: int, widt
             (ahead[1, :rotated:2], ahead[1, 1:rotated:2]) if neighbours else ahead[1, :rotated].reshape(2, -1)
         )
         angles = np.arctan2(sines, cosines)
+        close = CLOSE + 1e-6 * tokens  # the module's angles are float32
         for base in _bases(angles):
-            close = CLOSE + 1e-6 * tokens  # the module's angles are float32
             if _close(made, turned(x, rotated, neighbours, base), close):
                 return {"rotated": rotated, "neighbours": neighbours, "base": base}
+        if _close(made, turned_by(x, neighbours, angles), close):
+            return {"why": "rotary positions are supported with the powers of one base as angles", "operator": ""}
     return None
 
 

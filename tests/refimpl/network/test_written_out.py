@@ -230,7 +230,7 @@ def ahead(x: Any) -> Any:
 REFUSED: dict[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {
     "relative position biases": (lambda: Biased(with_bias), ("relative position biases",)),
     "biases of products": (lambda: Biased(products_with_bias), ("relative position biases",)),
-    "other angles": (lambda: Block(rotary=ahead), ("mul", "not supported")),
+    "other angles": (lambda: Block(rotary=ahead), ("rotary positions", "base")),
     "a product that is no attention": (lambda: Block(lambda q, k, v: q @ (k.mT @ v)), ("product", "attention")),
     "a factor that is not the usual": (lambda: Block(lambda q, k, v: usual(q * 2, k, v)), ("scale=1",)),
     "a number times the maps": (lambda: Block(activation=lambda x: x * 2), ("mul", "queries and keys")),
