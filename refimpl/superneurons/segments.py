@@ -77,6 +77,10 @@ class Segmentation:
         self.backward: Sequence[Step] = context.network.steps[context.network.depth :]
         self.of = segments(context.network.layers, cheap)  #: cheap layer → its segment
         self.segments = list(dict.fromkeys(self.of.values()))  #: in forward order
+        #: What other layers overwrite: as a loss does with the logits.  No cheap layer makes what is there afterwards.
+        self._overwritten = {
+            layer.y for layer in context.network.layers if layer.in_place and layer not in self.of and layer.y
+        }
         #: Every map that is dropped → the segment that rebuilds it.
         self.dropped = {t: segment for t in context.maps_across() if (segment := self.rebuilds(t))}
         l_peak = self.l_peak() if strategy == "cost" else 0
@@ -84,8 +88,8 @@ class Segmentation:
             segment.keeps = strategy == "speed" or (strategy == "cost" and self.weight(segment) <= l_peak)
 
     def rebuilds(self, tensor: Tensor) -> Segment | None:
-        """The segment whose layer outputs a map; None for a checkpoint and for the input batch."""
-        producer = self._context.producer(tensor)
+        """The segment whose layer outputs a map; None for a checkpoint, what a loss overwrites, and the input batch."""
+        producer = None if tensor in self._overwritten else self._context.producer(tensor)
         return self.of.get(producer.layer) if producer else None
 
     def l_peak(self) -> int:

@@ -71,6 +71,13 @@ FAULTS = (
         or_else=(("nbytes({*step.uses, *segment.checkpoints} - kept)", "nbytes({*step.uses} - kept)"),),
     ),
     Fault(
+        "logits that a loss has overwritten are dropped",
+        "refimpl/superneurons/segments.py",
+        "None if tensor in self._overwritten else self._context.producer(tensor)",
+        "self._context.producer(tensor)",
+        "tests/refimpl/superneurons/test_recompute.py",
+    ),
+    Fault(
         "l_peak leaves out the gradients",
         "refimpl/superneurons/segments.py",
         "max(nbytes({*step.uses, *self.nearest(step.layer)}) for step in self.backward)",

@@ -365,6 +365,23 @@ def test_a_relu_in_place_runs_again_only_with_the_layer_it_overwrites() -> None:
     assert after_conv.again == {"conv2": ["pool1"]}
 
 
+@pytest.mark.parametrize("how", STRATEGIES, ids=lambda how: how.name)
+@pytest.mark.parametrize("kind", ["upsample", "batchnorm", "gelu"])
+def test_what_a_loss_overwrites_is_no_map_of_a_segment(how: RecomputeSegments, kind: str) -> None:
+    """Logits of a cheap layer, as a segmentation network's enlarged maps: no cheap layer makes probabilities again."""
+    b = Builder("enlarged", (2, 3, 4, 4), VDNN)
+    b.conv(4, 3, pad=1)
+    b.lrn(3)
+    b.conv(5, 1)
+    b.gelu()
+    logits = getattr(b, kind)(*((2,) if kind == "upsample" else ()))
+    b.pixel_softmax()
+    plan = watched(b.build(), how)
+    assert plan.again and not any(logits.name in names for names in plan.again.values())
+    _, state = trained(plan.program, 2, poison=True)
+    assert differing(state, plain_training(plan.program, 2)) == []
+
+
 # -- the three strategies on one small network, by hand ----------------------------------------------------------------
 
 #: conv1, relu1, lrn1 write 1024 bytes, pool1, conv2 and relu2 256, pool2 64, fc1 and softmax1 12.
