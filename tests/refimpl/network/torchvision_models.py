@@ -3,8 +3,6 @@
     python -m tests.refimpl.network.torchvision_models rows.jsonl            # all models; rows that are there are kept
     python -m tests.refimpl.network.torchvision_models rows.jsonl resnet18   # one model
     python -m tests.refimpl.network.torchvision_models rows.jsonl --table    # the rows as a table
-    python -m tests.refimpl.network.torchvision_models rows.jsonl --survey   # every classifier imported, ten trained
-    python -m tests.refimpl.network.torchvision_models rows.jsonl --page docs/torchvision.md   # the survey's tables
 
 The models have drawn weights and small images: enough images that batch normalisation has tens of values a channel even
 in the last maps, because with eight it magnifies rounding several times more.  Normalisations are drawn as trained
@@ -62,19 +60,9 @@ MODELS = {
 }  # fmt: skip
 #: Height and width → images: a channel of the last maps has 64 values (16 in Inception, 98 in VGG).
 IMAGES = {64: 16, 107: 16, 224: 2}
-#: A model of each family that the survey trains.
-FAMILIES = (
-    "squeezenet1_1", "mobilenet_v2", "mobilenet_v3_small", "shufflenet_v2_x1_0", "mnasnet0_5", "efficientnet_b0",
-    "regnet_y_400mf", "resnet18", "googlenet", "densenet121", "convnext_tiny",
-)  # fmt: skip
-#: More parameters than any other model: the survey leaves them out.
-GIANTS = ("convnext_large", "regnet_y_32gf", "regnet_y_128gf", "vit_l_16", "vit_l_32", "vit_h_14")
-SURVEYED = 32  #: images of the survey, of 64² or of the smallest size that a model takes
-BUDGET = 0.6  #: of what the baseline needs
 AUXILIARY = ("googlenet", "inception_v3")  #: have classifiers beside the end
 STOCHASTIC = ("efficientnet_b0", "convnext_tiny")  #: drop branches at random, as PyTorch draws them
 MERGED = ("inception_v3",)  #: the exporter makes one concatenation of two
-BEGIN, END = "<!-- survey -->\n\n", "\n\n<!-- end of the survey -->"
 POLICIES = ("vdnn-all", "vdnn-conv", "vdnn-dyn", "vdnnpp-all", "vdnnpp-conv", "superneurons", "accudnn", "combined")
 
 
@@ -96,11 +84,11 @@ def torchvision_models() -> Any:
     return torchvision.models
 
 
-def model(name: str) -> torch.nn.Module:
+def model(name: str, **options: Any) -> torch.nn.Module:
     torch.manual_seed(0)
     given: dict[str, Any] = {"aux_logits": False, "init_weights": True} if name in AUXILIARY else {}
     given |= {"stochastic_depth_prob": 0.0} if name in STOCHASTIC else {}
-    module: torch.nn.Module = getattr(torchvision_models(), name)(weights=None, num_classes=10, **given)
+    module: torch.nn.Module = getattr(torchvision_models(), name)(weights=None, num_classes=10, **given, **options)
     draw(module)
     return module
 
@@ -332,12 +320,12 @@ def compared(module: torch.nn.Module, network: Network) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def planned(network: Network, budget: float | None = None) -> list[str]:
-    """The policies whose programs fit a Titan X, or this share of what the baseline needs, and are verified."""
+def planned(network: Network) -> list[str]:
+    """The policies whose programs fit a Titan X and are verified."""
     fits = []
     for policy in POLICIES:
         try:
-            refimpl.plan(network, policy, "titan-x", budget).verify()
+            refimpl.plan(network, policy, "titan-x").verify()
         except DoesNotFit:
             continue
         fits.append(policy)
@@ -367,88 +355,9 @@ def row(name: str) -> dict[str, Any]:
         "same_both_ways": same_weights(network, filed)
         and (name in MERGED or described(network) == described(filed)),
         **compared(module, network),
-        "planned": planned(network), "seconds": {"from_torch": torch_seconds, "from_onnx": onnx_seconds},
+        "planned": planned(network), "planned_from_file": planned(filed),
+        "seconds": {"from_torch": torch_seconds, "from_onnx": onnx_seconds},
     }  # fmt: skip
-
-
-def surveyed(name: str) -> dict[str, Any]:
-    """Whether a model is imported, and under which policies it is planned and proved."""
-    size = {"inception_v3": 107, "alexnet": 224}.get(name, 224 if name.startswith(("vgg", "vit", "maxvit")) else 64)
-    module = model(name)
-    found: dict[str, Any] = {"model": name, "parameters": sum(weight.numel() for weight in module.parameters())}
-    try:
-        network = refimpl.networks.from_torch(module, (SURVEYED, 3, size, size))
-    except refimpl.NetworkError as error:
-        return found | {"refused": str(error)}
-    assert network.parameter_count == found["parameters"]
-    return found | {
-        "layers": len(network.layers), "size": size, "planned": planned(network), "within": planned(network, BUDGET),
-    }  # fmt: skip
-
-
-def trained(name: str) -> tuple[int, bool]:
-    """The least of these batches whose baseline has something to save: whether three steps leave the same bits."""
-    size = MODELS[name]
-    for images in (16, 32, 64, 128):
-        network = refimpl.networks.from_torch(model(name), (images, 3, size, size))
-        try:
-            program = refimpl.plan(network, "superneurons, algorithms=memory", "h100", BUDGET)
-        except DoesNotFit:  # the weights alone are more
-            continue
-        states = []
-        for each in (refimpl.plan(network, "baseline, algorithms=memory", "h100"), program):
-            each.verify()
-            with refimpl.Trainer(each, "cpu") as trainer:
-                for seed in range(3):
-                    random = np.random.default_rng(seed)
-                    batch = random.standard_normal(network.input.shape, dtype=np.float32)
-                    trainer.step(batch, random.integers(0, 10, images).astype(np.int32))
-                states.append(trainer.state())
-        return images, all(values.tobytes() == states[1][name].tobytes() for name, values in states[0].items())
-    raise AssertionError(f"{name} does not fit in {BUDGET:.0%} of its baseline's memory")
-
-
-def page(rows: list[dict[str, Any]]) -> str:
-    """The survey in Markdown."""
-    models = [one for one in rows if "surveyed" in one]
-    there = [one for one in models if "layers" in one]
-    lines = [f"{len(there)} of {len(models)} models are imported.", ""]
-    lines += [f"| model | images | layers | parameters | planned and proved | in {BUDGET:.0%} |", "| --- " * 6 + "|"]
-    for one in there:
-        cells = [one["model"], f"{SURVEYED} of {one['size']}²", str(one["layers"]), f"{one['parameters']:,}"]
-        cells += [f"{len(one[what])} of {len(POLICIES)}" for what in ("planned", "within")]
-        lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", "| not imported | parameters | why |", "| --- | --- | --- |"]
-    for one in models:
-        if one not in there:
-            lines.append(f"| {one['model']} | {one['parameters']:,} | `{one['refused'].replace('|', '/')}` |")
-    compared = ("evaluation", "training", "gradients", "step")
-    head = ["model", "images", "probabilities", "losses", "gradients", "one step", "from ONNX", f"in {BUDGET:.0%}"]
-    lines += ["", f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
-    for one in rows:
-        if "trained" in one:
-            cells = [one["model"], f"{one['images']} of {one['size']}²"]
-            cells += [f"{one['ours'][what]:.1e} ({one['pytorch'][what]:.1e})" for what in compared]
-            cells += ["the same" if one["same_both_ways"] else "another"]
-            images, alike = one["trained"]
-            cells += [f"{'the same' if alike else 'other'} bits, {images} images"]
-            lines.append(f"| {' | '.join(cells)} |")
-    seconds = sum(one["all_seconds"] for one in rows if "surveyed" in one or "trained" in one)
-    return "\n".join([*lines, "", f"Made in {seconds / 3600:.1f} hours of processor time."])
-
-
-def survey(kept: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The rows of every model that are not there yet."""
-    import torchvision
-
-    every = torchvision.models.list_models(module=torchvision.models)
-    work = [(name, "trained", lambda name: row(name) | {"trained": trained(name)}) for name in FAMILIES]
-    work += [(name, "surveyed", lambda name: surveyed(name) | {"surveyed": True}) for name in every]
-    for name, what, make in work:
-        if name not in GIANTS and name not in {one["model"] for one in kept if what in one}:
-            start = time.process_time()
-            made = make(name)
-            yield made | {"all_seconds": time.process_time() - start}
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -472,19 +381,7 @@ def main(arguments: list[str]) -> None:
     if names == ["--table"]:
         print(table(kept))
         return
-    if names[:1] == ["--page"]:
-        written = Path(names[1]).read_text(encoding="utf-8")
-        before, _, rest = written.partition(BEGIN)
-        Path(names[1]).write_text(f"{before}{BEGIN}{page(kept)}{END}{rest.partition(END)[2]}", encoding="utf-8")
-        return
     torch.set_num_threads(1)
-    if names == ["--survey"]:
-        torchvision_models()
-        for made in survey(kept):
-            with open(path, "a") as file:
-                file.write(json.dumps(made) + "\n")
-            print(json.dumps(made), flush=True)
-        return
     for name in names or MODELS:
         if name not in {one["model"] for one in kept}:
             start = time.process_time()
