@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 
-import refimpl
 from refimpl import text
 from refimpl.backend.run_errors import DataError
 from refimpl.network import Network
@@ -195,7 +194,7 @@ def _contents(path: str | Path) -> bytes:
 
 def _documentation() -> bytes:
     """README and the pages of docs/, which are in a clone of the project, and not in what pip installs."""
-    root = Path(refimpl.__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[2]
     pages = sorted((root / "docs").glob("*.md")) if (root / "docs" / "vdnn.md").exists() else []
     if not pages:
         raise DataError(

@@ -9,7 +9,7 @@ from refimpl.network import Network
 from refimpl.report.tables import Column, Table
 from refimpl.studies.transformers.block_bytes import BlockMap, block_maps, probabilities
 from refimpl.studies.transformers.outcomes import PAPERS, POLICIES, Outcome, fastest, mean
-from refimpl.text import duration, size
+from refimpl.text import counted, duration, size
 
 Found = Sequence[Outcome]
 MISSING = "–"  #: does not fit
@@ -151,7 +151,7 @@ def fastest_table(found: Found) -> Table:
 
     simple = [policy for policy in POLICIES if policy != "combined"]
     columns = {"fits": fits, "fastest": won(POLICIES), "without combined": won(simple), "of the papers": won(PAPERS)}
-    note = f"Of {len(cases)} budgets in which some policy fits; several may be equally fast."
+    note = f"Of {counted(len(cases), 'budget')} in which some policy fits; several may be equally fast."
     return rows_of(found, columns, "Who is fastest", note)
 
 

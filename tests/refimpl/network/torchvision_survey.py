@@ -37,7 +37,7 @@ from tests.refimpl.network.torchvision_models import MODELS, POLICIES, exported,
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = ROOT / "docs" / "measurements" / "torchvision.jsonl"
 PAGE = ROOT / "docs" / "torchvision.md"
-BEGIN, END = "<!-- survey -->\n\n", "\n\n<!-- end of the survey -->"
+BEGIN, END = "<!-- begin survey -->\n\n", "\n\n<!-- end survey -->"
 #: A model of each family that is trained; of those after it, PyTorch's iteration is compared.
 TRAINED = (
     "squeezenet1_1", "mobilenet_v2", "mobilenet_v3_small", "shufflenet_v2_x1_0", "mnasnet0_5", "efficientnet_b0",
