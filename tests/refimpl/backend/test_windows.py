@@ -12,7 +12,7 @@ import pytest
 
 import refimpl
 from refimpl import data
-from refimpl.backend import RunError
+from refimpl.backend import RunError, windows
 from refimpl.backend.windows import TEST_WINDOWS, SyntheticTokens, TextWindows, WindowTask, text_windows
 from refimpl.backend.writing import fill_in, write_on
 from refimpl.network import Builder, Network, NetworkError
@@ -117,7 +117,7 @@ def test_the_documentation_is_a_text_and_is_missing_where_only_the_package_is(
 ) -> None:
     source = data.text_windows(gpt())
     assert bytes(source.train[:200]).decode().startswith("# ") and len(source.train) > 200_000
-    monkeypatch.setattr(refimpl, "__file__", str(tmp_path / "refimpl" / "__init__.py"))
+    monkeypatch.setattr(windows, "__file__", str(tmp_path / "refimpl" / "backend" / "windows.py"))
     with raises_naming(data.DataError, "documentation", "--data FILE.txt"):
         data.text_windows(gpt())
 
