@@ -397,3 +397,15 @@ def test_every_loss_counts_once_unless_it_is_said(kind: str) -> None:
     b = Builder("net", (2, 3, 4, 4))
     assert getattr(b, kind)().weight == 1
     assert getattr(b, kind)(weight=0.5, after=b.input).weight == 0.5
+
+
+def test_a_normalisation_begins_as_one_alone() -> None:
+    """Its factors are 1 and its summands 0, so that its first output has the mean 0 and the variance 1."""
+    b = Builder("normal", (2, 4, 5, 5))
+    made = [b.batchnorm(), b.layernorm(), b.groupnorm(2), b.rmsnorm()]
+    b.fc(2)
+    b.softmax()
+    b.build()
+    for layer in made:
+        first = {name: layer.traits.first[name] for name in layer.own}
+        assert first == {"gamma": 1.0, "beta": 0.0} or (layer.kind == "rmsnorm" and first == {"gamma": 1.0})

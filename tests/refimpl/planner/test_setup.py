@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+import refimpl
 from refimpl.memory import ALLOCATORS
 from refimpl.planner import SLOTS, SetupError
 from refimpl.planner.baseline import NetworkWide
@@ -63,3 +66,13 @@ def test_a_changed_setup_says_what_differs() -> None:
 def test_a_module_in_the_wrong_place_is_refused(wrong: dict[str, object], says: str) -> None:
     with raises_naming(SetupError, *says.split()):
         setup(**wrong)
+
+
+def test_the_adopted_trial_has_the_programs_setup_and_its_seconds() -> None:
+    program = refimpl.plan(refimpl.networks.build("tiny-vgg", 16), "vdnn-dyn", "titan-x")
+    adopted = program.adopted
+    assert adopted is not None and adopted.seconds == program.planned_seconds
+    as_fast = dataclasses.replace(adopted, setup="another")
+    slower = dataclasses.replace(adopted, seconds=2 * program.planned_seconds)
+    assert dataclasses.replace(program, tried=(as_fast, slower, adopted)).adopted is adopted
+    assert dataclasses.replace(program, tried=(as_fast, slower)).adopted is None

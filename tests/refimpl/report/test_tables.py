@@ -15,6 +15,7 @@ from rich.console import Console
 
 import refimpl
 from refimpl import report
+from refimpl.network.accounting import network_wide_bytes
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, plan
 from refimpl.report.comparison import Compared, compared, misfit, shortest
@@ -204,3 +205,11 @@ def test_what_a_model_predicted_is_shown_where_one_did() -> None:
         program = refimpl.plan(network, policy, "titan-x", 0.8)
         assert {"predicted", "chosen"} & set(tried_table(program).head) == columns
         assert (columns != set()) == any(trial.predicted for trial in program.tried)
+
+
+def test_network_wide_memory_has_the_largest_workspace() -> None:
+    program = refimpl.plan(build("alexnet", 16), "vdnn-dyn", "titan-x")
+    workspaces = {row.workspace_bytes for row in program.rows}
+    assert len(workspaces) > 1
+    (cells,) = [row for row in plan_table(program, program.simulate()).rows if row[0] == "network-wide"]
+    assert cells[1] == size(network_wide_bytes(program.network, max(workspaces)))
