@@ -153,7 +153,7 @@ def attention(call: Any) -> Translated:
 
 
 class Vmaps:
-    """The `torch.vmap`s in which an export computes constants, such as masks.  Inside, its order is to be kept."""
+    """The vmaps of PyTorch in which an export computes constants, such as masks.  Inside, its order is to be kept."""
 
     def __init__(self, torch: Any) -> None:
         self._torch, self._open = torch, 0
