@@ -1,7 +1,7 @@
 """Embedding: a token's row of a learnt table, as the channels of its place, and the gradient of the table.
 
     forward     y[n, c, t] = w[tokens[n, t], c]
-    backward    dw[v, c] = the sum of dy[n, c, t] over all places (n, t) whose token is v; 0 where there is none
+    backward    dw[v, c] = the sum of dy[n, c, t] over all places (n, t) whose token is v; 0 without any
 
 tokens are int32; w has a row of C numbers a token, (V, C), or (V, C, 1, 1): the filters of a 1×1 convolution, which may
 share them.  A token that is no row gives NaN, and no gradient; one of padding has a row and no gradient.

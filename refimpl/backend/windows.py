@@ -83,12 +83,9 @@ def _spans(tokens: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
 # -- a text ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class TextWindows:
-    """Windows that begin anywhere in a text; its end is kept for testing."""
+class OfWindows:
+    """What every source of windows says of them."""
 
-    train: np.ndarray  #: bytes
-    test: np.ndarray
     task: WindowTask
 
     @property
@@ -106,6 +103,15 @@ class TextWindows:
     @property
     def label_shape(self) -> tuple[int, ...]:
         return (self.task.tokens, 1)
+
+
+@dataclass(frozen=True)
+class TextWindows(OfWindows):
+    """Windows that begin anywhere in a text; its end is kept for testing."""
+
+    train: np.ndarray  #: bytes
+    test: np.ndarray
+    task: WindowTask
 
     def per_epoch(self, batch: int) -> int:
         """Batches that have about as many tokens as the text."""
@@ -207,7 +213,7 @@ def _documentation() -> bytes:
 
 
 @dataclass(frozen=True)
-class SyntheticTokens:
+class SyntheticTokens(OfWindows):
     """Windows drawn on request: after every word comes another one that follows from it, nine times in ten.
 
     There is no end to them and nothing is stored: `batches` only says how many make an epoch.
@@ -221,22 +227,6 @@ class SyntheticTokens:
     def of(cls, network: Network, seed: int = 0) -> SyntheticTokens:
         """For a network."""
         return cls(WindowTask.of(network), seed=seed)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (self.task.tokens,)
-
-    @property
-    def classes(self) -> int:
-        return self.task.words
-
-    @property
-    def target(self) -> Target:
-        return "pixel"
-
-    @property
-    def label_shape(self) -> tuple[int, ...]:
-        return (self.task.tokens, 1)
 
     def per_epoch(self, batch: int) -> int:
         if batch < 1:

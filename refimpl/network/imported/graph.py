@@ -499,7 +499,7 @@ BIASES = "relative position biases, summands of attention's scores, are not supp
 
 
 def is_causal(mask: np.ndarray) -> bool:
-    """Whether a mask of attention is the causal one; one that leaves out nothing is none."""
+    """Whether a mask of attention is the causal one; a mask that hides nothing is not."""
     if mask.dtype != bool and np.any((mask != 0) & (mask > HIDDEN)):
         raise Unsupported(BIASES)
     seen = mask.astype(bool) if mask.dtype == bool else mask == 0

@@ -26,7 +26,7 @@ MASKS = {"Where", "Min", "Max", "Clip"}  #: what is done with attention's scores
 
 
 class FilePart:
-    """What is between a value and the value that it is a function of, `source`; None where there is none.
+    """What is between a value and the value that it is a function of, `source`; None: it is no function of one.
 
     Args:
         of: the translation of `onnx_nodes`, which has come as far as this value.

@@ -33,7 +33,7 @@ def operator_of(node: Any) -> str:
 
 
 class GraphPart:
-    """What is between a node and the node that it is a function of, `source`; None where there is none.
+    """What is between a node and the node that it is a function of, `source`; None: it is no function of one.
 
     Args:
         of: the translation of `torch_module`, which has come as far as `node`.

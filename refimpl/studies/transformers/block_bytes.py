@@ -67,7 +67,7 @@ class Probabilities:
 
 
 def probabilities(network: Network, machine: Machine) -> Probabilities | None:
-    """Of the middle block's attention; None where there is none."""
+    """Of the middle block's attention; None: the block has no attention."""
     found = blocks(network)
     layers = [one for one in found[len(found) // 2].layers if one.kind == "attention"] if found else []
     if not layers:
