@@ -41,6 +41,7 @@ class Network:
         self.batch = self.data[0].shape[0]  #: images of one rank
         self.ranks = 1  #: that train together
         self.file: str | None = None  #: the ONNX file that it came from
+        self.origins: dict[str, str] = {}  #: node of the export of a PyTorch module → the layer with its numbers
         self.initial: dict[str, FirstValues] = {}  #: tensor → values from a file or a module; the others' are drawn
         route = from_several(self.data, lambda layer: layer.producers, lambda layer: layer.consumers)
         self.layers = [layer for layer in route if layer not in self.data]
@@ -86,7 +87,7 @@ class Network:
         data, ends = ([again[layer] for layer in found] for found in (self.data, self.output_of))
         with collector_paused():
             other = Network(self.name, data, ends, self.conventions, learning)
-        other.file, other.initial = self.file, self.initial
+        other.file, other.initial, other.origins = self.file, self.initial, self.origins
         return other
 
     def inference(self) -> Network:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from refimpl.machine import Machine, Timeline, simulate
 from refimpl.memory.allocation_trace import Event
@@ -119,6 +119,15 @@ class Program:
         from refimpl.planner.listing import listing
 
         return listing(self, steps, instructions)
+
+    def decisions(self) -> dict[str, Any]:
+        """Each map's fate, and what happens to it before and after which step, as values that JSON can hold.
+
+        `refimpl.torch.Planned` carries them out, also where nothing but PyTorch is installed.
+        """
+        from refimpl.planner.decisions import decisions
+
+        return decisions(self)
 
     def simulate(self, machine: Machine | None = None) -> Timeline:
         """When each instruction would run, on the machine it was planned for or on another one."""

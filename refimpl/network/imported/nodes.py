@@ -27,6 +27,7 @@ class Node:
     shape: tuple[int, ...]  #: of the output, with the graph's number of images
     attributes: dict[str, Any] = field(default_factory=dict)
     weights: dict[str, FirstValues] = field(default_factory=dict)
+    origin: str = ""  #: of a module's: the node of its export
 
 
 @dataclass

@@ -152,7 +152,7 @@ class TorchTranslation:
         else:
             made = translated(self._name(node), str(node.target), operator and guarded(operator), call)
         self.names[node] = made.name
-        self.made[made.name] = made
+        self.made[made.name], made.origin = made, node.name
         self.nodes.append(made)
         if call.in_place:  # who reads its input from here on reads its output
             self.names[node.args[0]] = made.name

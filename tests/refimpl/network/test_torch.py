@@ -437,3 +437,18 @@ def test_a_model_of_torchvision_trains_in_three_fifths_of_the_memory(name: str) 
     torchvision_or_skip()
     found = trained_row(name)
     assert found["same_bits"] and found["same_bits_from_file"]
+
+
+def test_a_network_names_the_layer_of_each_node_of_the_export() -> None:
+    class Small(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.fc = nn.Conv2d(4, 3, 3), nn.Linear(300, 5)
+
+        def forward(self, x: Any) -> Any:
+            return self.fc(functional.relu_(self.conv(x)).flatten(1))
+
+    network = refimpl.networks.from_torch(Small(), SHAPE)
+    layers = {"conv2d": "conv", "relu_": "relu_", "flatten": "relu_", "linear": "fc"}
+    assert network.origins == layers
+    assert network.trained_by("adamw").origins == layers

@@ -1,0 +1,72 @@
+"""A program's decisions without addresses: whoever follows them holds what the program holds."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import refimpl
+from refimpl.planner import Program
+
+
+def followed(found: dict[str, Any]) -> list[set[str]]:
+    """The maps on the device after each step, by the decisions alone; each order has to make sense."""
+    device: set[str] = set()
+    host: set[str] = set()
+    held = []
+    for step in found["steps"]:
+        for verb, name in step.get("before", []):
+            obey(verb, name, device, host)
+        if step["pass"] == "forward":
+            device |= {*found["layers"][step["layer"]]}
+        for verb, name in step.get("after", []):
+            obey(verb, name, device, host)
+        held.append(set(device))
+    return held
+
+
+def obey(verb: str, name: str, device: set[str], host: set[str]) -> None:
+    if verb == "offload":
+        assert name in device
+        host.add(name)
+    elif verb in ("release", "free"):
+        device.discard(name)
+    else:
+        assert verb == "recompute" or (verb == "prefetch" and name in host)
+        device.add(name)
+
+
+@pytest.fixture(scope="module")
+def programs() -> dict[str, Program]:
+    policies = ("baseline", "vdnn-all", "vdnnpp-all", "superneurons", "superneurons-offload", "accudnn")
+    return {name: refimpl.plan("tiny-resnet", name, "titan-x") for name in policies}
+
+
+def test_who_follows_the_decisions_holds_what_the_program_holds(programs: dict[str, Program]) -> None:
+    for policy, program in programs.items():
+        found = program.decisions()
+        assert json.loads(json.dumps(found)) == found
+        held, depth = followed(found), program.network.depth
+        nbytes = {name: one["bytes"] for name, one in found["maps"].items()}
+        assert found["predicted"]["held"] == sum(nbytes[name] for name in held[depth - 1]), policy
+        if policy != "baseline":
+            assert not held[-1], policy
+
+
+def test_a_dropped_map_is_recomputed_before_it_is_read(programs: dict[str, Program]) -> None:
+    found = programs["superneurons"].decisions()
+    dropped = {name for name, one in found["maps"].items() if one["fate"] == "drop"}
+    assert dropped and all(found["maps"][name]["recomputed"] for name in dropped)
+    orders = [(s["pass"], *order) for s in found["steps"] for when in ("before", "after") for order in s.get(when, ())]
+    for name in dropped:
+        assert orders.index(("forward", "free", name)) < orders.index(("backward", "recompute", name))
+
+
+def test_a_map_whose_copy_may_still_run_is_released_before_it_is_freed() -> None:
+    program = refimpl.plan("tiny-vgg", "superneurons-offload", "titan-x")
+    found = program.decisions()
+    released = {order[1] for step in found["steps"] for order in step.get("after", ()) if order[0] == "release"}
+    offloaded = {name for name, one in found["maps"].items() if one["fate"] == "offload"}
+    assert released and released <= offloaded
