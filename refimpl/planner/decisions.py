@@ -1,6 +1,6 @@
 """A program's decisions about its maps, without addresses, as plain values that JSON can hold.
 
-Whoever carries them out (`refimpl.torch`) has other kernels and another allocator.  It needs to know what happens to
+What carries them out (`refimpl.torch`) has other kernels and another allocator.  It needs to know what happens to
 which map, and before or after which step:
 
     offload    start to copy the map to the host

@@ -449,6 +449,6 @@ def test_a_network_names_the_layer_of_each_node_of_the_export() -> None:
             return self.fc(functional.relu_(self.conv(x)).flatten(1))
 
     network = refimpl.networks.from_torch(Small(), SHAPE)
-    layers = {"conv2d": "conv", "relu_": "relu_", "flatten": "relu_", "linear": "fc"}
+    layers = {"conv2d": "conv", "relu_": "relu", "flatten": "relu", "linear": "fc"}
     assert network.origins == layers
     assert network.trained_by("adamw").origins == layers

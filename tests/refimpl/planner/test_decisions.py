@@ -1,4 +1,4 @@
-"""A program's decisions without addresses: whoever follows them holds what the program holds."""
+"""A program's decisions without addresses: following them alone holds the maps that the program holds."""
 
 from __future__ import annotations
 
