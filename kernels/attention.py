@@ -388,6 +388,17 @@ class SomeHeads:
         return self.shape.columns() if self.rung.tiled else [Tile(0, self.shape.keys, self.shape.queries)]
 
 
+def some_heads(shape: AttentionShape, stream: Any) -> Iterator[tuple[int, SomeHeads]]:
+    """The first group and as many as one launch takes, by the fast rung, for what needs no workspace."""
+    for first in range(0, shape.groups, MOST):
+        yield first, SomeHeads(shape, ALGORITHMS[BEST], min(MOST, shape.groups - first), stream)
+
+
+def matrices_of(x: Any, first: int, rows: int, columns: int) -> Matrices:
+    """The matrices of all groups from group `first` on, one after another."""
+    return Matrices(flat(x)[first * rows * columns :], columns, rows * columns)
+
+
 def forward(
     inputs: Sequence[Any], y: Any, *, heads: int, kv_heads: int | None = None, causal: bool = False,
     algorithm: str = BEST, workspace: Any = None, stream: Any = None,

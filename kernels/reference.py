@@ -727,6 +727,37 @@ def attention_backward(
     return [rounded(slope.reshape(x.shape)) for slope, x in zip(slopes, inputs, strict=True)]
 
 
+def scores_forward(x: Array, heads: int, causal: bool = False) -> Array:
+    """The probabilities of every query's keys, head by head, from queries and keys."""
+    queries, keys = np.moveaxis(wide(x).reshape(len(x), heads, 2, -1, int(np.prod(x.shape[2:]))), 2, 0)
+    values = np.zeros_like(keys)
+    maps = [rounded(one.reshape(len(x), -1, one.shape[-1])) for one in (queries, keys, values)]
+    return rounded(attended(maps, heads, causal=causal)[3][:, :, 0])
+
+
+def scores_backward(x: Array, dp: Array, heads: int, causal: bool = False) -> Array:
+    """The gradient of queries and keys."""
+    queries, keys = np.moveaxis(wide(x).reshape(len(x), heads, 2, -1, int(np.prod(x.shape[2:]))), 2, 0)
+    p = wide(scores_forward(x, heads, causal))
+    ds = p * (wide(dp) - (p * wide(dp)).sum(axis=-1, keepdims=True)) / np.sqrt(queries.shape[2])
+    both = np.einsum("nhdj,nhij->nhdi", keys, ds), np.einsum("nhdi,nhij->nhdj", queries, ds)
+    return rounded(np.stack(both, axis=2).reshape(x.shape))
+
+
+def mix_forward(p: Array, x: Array) -> Array:
+    """Every query's mean of the values in x, weighted by its probabilities."""
+    values = wide(x).reshape(*p.shape[:2], -1, p.shape[3])
+    return rounded(np.einsum("nhdj,nhij->nhdi", values, wide(p)).reshape(len(p), -1, p.shape[2], 1))
+
+
+def mix_backward(p: Array, x: Array, dy: Array) -> list[Array]:
+    """The gradients of probabilities and values."""
+    values = wide(x).reshape(*p.shape[:2], -1, p.shape[3])
+    given = wide(dy).reshape(*values.shape[:3], -1)
+    dx = np.einsum("nhdi,nhij->nhdj", given, wide(p)).reshape(x.shape)
+    return [rounded(np.einsum("nhdi,nhdj->nhij", given, values)), rounded(dx)]
+
+
 def philox(counter: ArrayLike, key: ArrayLike) -> NDArray[np.uint32]:
     """Four random words for every counter (…, 4) under a key of two words: ten rounds of multiply, swap and xor."""
     low_half, shift = np.uint64(0xFFFFFFFF), np.uint64(32)

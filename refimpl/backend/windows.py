@@ -52,7 +52,7 @@ class WindowTask:
                 f"{network.name} does not read a text: that takes one input of tokens and a pixel_softmax with a label "
                 "for each, as in tiny-gpt"
             )
-        masked = any(layer.kind == "attention" and not layer.options["causal"] for layer in network.layers)
+        masked = any(layer.options.get("causal") is False and layer.kind != "mix" for layer in network.layers)
         words = min(network.words(x), output.classes) - masked
         assert output.ignore_index is not None
         return cls(network.name, x.shape[1], words, masked, output.ignore_index)

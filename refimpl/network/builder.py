@@ -493,6 +493,39 @@ class Builder:
         layer.options = {"heads": heads, "kv_heads": kv_heads, "causal": bool(causal)}
         return self._add(layer, (shapes[0][0], heads * int(widths[0]), *shapes[0][2:]))
 
+    def scores(self, heads: int, causal: bool = False, name: str | None = None, after: Layer | None = None) -> Layer:
+        """Attention's probabilities as a map, (images, heads, tokens, tokens): each query's softmax over all keys.
+
+        Its input has head by head the query and the key, of equally many channels.  With `mix` it computes what
+        `attention` does, which never has this map.
+
+        Args:
+            heads: of queries and keys.
+            causal: whether a token sees itself and those before it alone.
+            name: the layer's name (None: its kind and a number).
+            after: the layer that makes queries and keys (None: the last one).
+        """
+        layer = self._new("scores", name, [after or self.last])
+        shape, heads = layer.producers[0].shape, _whole(layer, heads, "heads")
+        if len(shape) != 4:
+            raise NetworkError(f"{layer}: its input is {shape}, not a map of tokens")
+        if shape[1] % (2 * heads):
+            raise NetworkError(
+                f"{layer}: {shape[1]} channels are not queries and keys of {heads} heads; give a multiple"
+            )
+        layer.options = {"heads": heads, "causal": bool(causal)}
+        tokens = prod(shape[2:])
+        return self._add(layer, (shape[0], heads, tokens, tokens))
+
+    def mix(self, probabilities: Layer, values: Layer, name: str | None = None) -> Layer:
+        """The mean of the values for every query, weighted by probabilities that `scores` made, head by head."""
+        layer = self._many("mix", name, [probabilities, values])
+        p, x = probabilities.shape, values.shape
+        if len(x) != 4 or len(p) != 4 or p[2:] != 2 * (prod(x[2:]),) or x[1] % p[1]:
+            raise NetworkError(f"{layer}: probabilities {p} and values {x} are not those of as many heads and tokens")
+        layer.options = {"causal": probabilities.kind == "scores" and probabilities.options["causal"]}
+        return self._add(layer, x)
+
     def dropout(self, probability: float = 0.5, name: str | None = None, after: Layer | None = None) -> Layer:
         """Each number is set to 0 with this probability, and scaled up otherwise."""
         where = name or "dropout"

@@ -11,6 +11,8 @@
 | batchnorm | x → y | x, dy (not y) | new |
 | rotary | x → y, or in place | dy | in place on dy |
 | attention | x or queries, keys and values → y | x, dy: its probabilities are computed again | one new an input |
+| scores | x, queries and keys → y, probabilities | x, y, dy | new; dy is overwritten |
+| mix | probabilities, values → y | both, dy | one new an input |
 | layernorm, groupnorm, rmsnorm | x → y | x, dy (not y) | in place on dy |
 | dropout, drop_path | x → y | dy; the mask follows from seed, layer and iteration | new |
 | softmax | x → y, or in place | y | in place on y; new if forward was in place |
@@ -262,6 +264,25 @@ def _attention_flops(layer: Layer, products: int) -> int:
     return products * 2 * prod(layer.shape[:2]) * pairs
 
 
+def _scores_forward(network: Shared, layer: Layer) -> list[Call]:
+    """The products, then the softmax of their rows: two passes over the map, and so two calls."""
+    x, y, options = layer.x, layer.y, layer.options
+    products = Call("scores.forward", {"x": x, "y": y, **options}, [x], [y], flops=_pair_flops(layer, y, x.shape[1]))
+    return [products, Call("scores.softmax", {"y": y, "causal": options["causal"]}, updates=[y])]
+
+
+def _mix_forward(network: Shared, layer: Layer) -> list[Call]:
+    p, x = layer.inputs
+    arguments = {"p": p, "x": x, "y": layer.y, **layer.options}
+    return [Call("mix.forward", arguments, [p, x], [layer.y], flops=_pair_flops(layer, p, 2 * x.shape[1]))]
+
+
+def _pair_flops(layer: Layer, p: Tensor, each: int) -> int:
+    """Floating-point operations: `each` for all heads of a query and a key that it sees."""
+    images, _, queries, keys = p.shape
+    return each * images * (queries * (queries + 1) // 2 if layer.options["causal"] else queries * keys)
+
+
 def _permute_channels_forward(network: Shared, layer: Layer) -> list[Call]:
     order = layer.constants["order"]
     arguments = {"x": layer.x, "order": order, "y": layer.y}
@@ -298,6 +319,7 @@ FORWARD: dict[str, Callable[[Shared, Layer], list[Call]]] = {
     "rmsnorm": _rmsnorm_forward,
     "dropout": _dropout_forward, **dict.fromkeys(LOSSES, _loss_forward), "mul": _mul_forward, "scale": _scale_forward,
     "concat": _meeting_forward, "join": _meeting_forward, "fork": _fork_forward, "attention": _attention_forward,
+    "scores": _scores_forward, "mix": _mix_forward,
     "embedding": _embedding_forward, "position": _position_forward,
 }  # fmt: skip
 
@@ -629,6 +651,23 @@ class Backward:
         arguments = {"inputs": tuple(inputs), "dy": dy, "dxs": dxs, **layer.options}
         call = Call("attention.backward", arguments, [*inputs, dy], dxs, flops=_attention_flops(layer, 5))
         return [call, *(one for _, then in filled for one in then)]
+
+    def _scores(self, layer: Layer) -> list[Call]:
+        """The gradient of the probabilities becomes that of the scores in place."""
+        x, y, dy, options = layer.x, layer.y, self._dy(layer), layer.options
+        dx, then = self._into(layer, x)
+        rows = {"y": y, "dy": dy, "causal": options["causal"]}
+        arguments, flops = {"x": x, "dy": dy, "dx": dx, **options}, _pair_flops(layer, y, 2 * x.shape[1])
+        made = Call("scores.backward", arguments, [x, dy], [dx], flops=flops)
+        return [Call("scores.softmax_backward", rows, [y], updates=[dy]), made, *then]
+
+    def _mix(self, layer: Layer) -> list[Call]:
+        """Both gradients are computed, needed or not."""
+        (p, x), dy = layer.inputs, self._dy(layer)
+        (dp, p_then), (dx, x_then) = self._into(layer, p), self._into(layer, x)
+        arguments = {"p": p, "x": x, "dy": dy, "dp": dp, "dx": dx, **layer.options}
+        call = Call("mix.backward", arguments, [p, x, dy], [dp, dx], flops=_pair_flops(layer, p, 4 * x.shape[1]))
+        return [call, *p_then, *x_then]
 
     def _join(self, layer: Layer) -> list[Call]:
         dy = self._dy(layer)

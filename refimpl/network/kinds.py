@@ -51,6 +51,8 @@ LayerKind = Literal[
     "rmsnorm",
     "rotary",
     "attention",
+    "scores",
+    "mix",
     "drop_path",
     "channel_shuffle",
     "permute_channels",
@@ -309,6 +311,10 @@ TRAITS: Mapping[LayerKind, Traits] = {
         "product", backward_reads=("x",), choosable=("attention.forward", "attention.backward"),
         forms=({"heads": 2}, {"heads": 2, "causal": True}, {"heads": 2, "kv_heads": 1}),
     ),
+    "scores": Traits(
+        "product", backward_reads=("x", "y"), sign="never negative", forms=({"heads": 2}, {"heads": 2, "causal": True})
+    ),
+    "mix": Traits("product", backward_reads=("x",)),
     "dropout": Traits("pass", backward_reads=(), sign="kept", published=True),
     "drop_path": Traits("pass", backward_reads=(), sign="kept"),
     "channel_shuffle": Traits("pass", backward_reads=(), sign="kept"),

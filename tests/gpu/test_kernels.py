@@ -33,6 +33,7 @@ from kernels import (
     layernorm,
     lrn,
     mean_loss,
+    mix,
     mul,
     pad,
     permute_channels,
@@ -45,6 +46,7 @@ from kernels import (
     rmsnorm,
     rotary,
     scale,
+    scores,
     sgd,
     softmax,
     take,
@@ -572,6 +574,62 @@ def attending(
     )  # fmt: skip
 
 
+def probability_cases() -> Iterator[Case]:
+    """As a map; with a mask their gradient is that of the reference in the tiles that are computed, and else 0."""
+    images, heads, width, tokens = sized((2, 4, 64, 512), (1, 2, 5, 150))
+    keyed, values = (images, 2 * heads * width, tokens, 1), (images, heads * width, tokens, 1)
+    for form in ("all", "causal"):
+        yield from with_a_map_of_probabilities(form, keyed, values, heads)
+
+
+def with_a_map_of_probabilities(
+    form: str, keyed: tuple[int, ...], values: tuple[int, ...], heads: int
+) -> Iterator[Case]:
+    causal, squares = form == "causal", (keyed[0], heads, keyed[2], keyed[2])
+    places = np.arange(keyed[2])
+    computed = places < (places[:, None] // attention.TILE + 1) * attention.TILE if causal else places >= 0
+
+    def arrays() -> Arrays:
+        x = drawn(*keyed)
+        maps = {"p": reference.scores_forward(x, heads, causal), "dp": another(*squares), "out": blank(*squares)}
+        rows = {"v": another(*values), "dv": blank(*values), "y": blank(*values), "dy": drawn(*values)}
+        return Arrays(x=x, dx=blank(*keyed), **maps, **rows)
+
+    def forward(a: Arrays, stream: Any) -> None:
+        scores.forward(a.x, a.out, heads=heads, causal=causal, stream=stream)
+        scores.softmax(a.out, causal=causal, stream=stream)
+
+    def backward(a: Arrays, stream: Any) -> None:
+        scores.softmax_backward(a.p, a.dp, causal=causal, stream=stream)
+        scores.backward(a.x, a.dp, a.dx, heads=heads, causal=causal, stream=stream)
+
+    def of_rows(a: Arrays) -> dict[str, np.ndarray]:
+        p, dp = a.p.astype(np.float64), a.dp.astype(np.float64)
+        ds = p * (dp - (p * dp).sum(axis=-1, keepdims=True))
+        return {"dp": np.where(computed, ds.astype(np.float32), a.dp)}
+
+    def unmixed(a: Arrays) -> dict[str, np.ndarray]:
+        dp, dv = reference.mix_backward(a.p, a.v, a.dy)
+        return {"dv": dv, "out": np.where(computed, dp, np.float32(0))}
+
+    yield Case(
+        f"scores.forward and softmax, {form}", arrays, forward,
+        lambda a: {"out": reference.scores_forward(a.x, heads, causal)},
+    )  # fmt: skip
+    yield Case(
+        f"scores.backward and softmax's, {form}", arrays, backward,
+        lambda a: {"dx": reference.scores_backward(a.x, a.dp, heads, causal), **of_rows(a)},
+    )  # fmt: skip
+    yield Case(
+        f"mix.forward, {form}", arrays, lambda a, stream: mix.forward(a.p, a.v, a.y, causal=causal, stream=stream),
+        lambda a: {"y": reference.mix_forward(a.p, a.v)},
+    )  # fmt: skip
+    yield Case(
+        f"mix.backward, {form}", arrays,
+        lambda a, stream: mix.backward(a.p, a.v, a.dy, a.out, a.dv, causal=causal, stream=stream), unmixed,
+    )  # fmt: skip
+
+
 def loss_cases() -> Iterator[Case]:
     shape = sized((128, 1000), (5, 1000))
 
@@ -837,6 +895,7 @@ CASES = [
     *matrix_cases(), *convolution_cases(), *pooling_cases(), *upsampling_cases(), *moving_cases(),
     *channel_and_token_cases(), *token_cases(),
     *fully_connected_cases(), *normalisation_cases(), *set_normalisation_cases(), *attention_cases(), *loss_cases(),
+    *probability_cases(),
     *rms_normalisation_cases(), *rotary_cases(), *pixel_loss_cases(), *mean_loss_cases("squared"),
     *mean_loss_cases("binary"), *joining_cases(), *elementwise_cases(), *product_cases(),
 ]  # fmt: skip

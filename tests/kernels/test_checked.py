@@ -36,6 +36,7 @@ from kernels import (
     layernorm,
     lrn,
     mean_loss,
+    mix,
     mul,
     pad,
     permute_channels,
@@ -46,6 +47,7 @@ from kernels import (
     rmsnorm,
     rotary,
     scale,
+    scores,
     sgd,
     softmax,
     take,
@@ -353,6 +355,26 @@ def attention_tiled_causal() -> Outputs:
 @case
 def attention_tiled_causal_in_several_tiles() -> Outputs:
     return attention_of("tiled", 131, True)
+
+
+@case
+def scores_and_mix() -> Outputs:
+    """Causal, in two tiles."""
+    x, values, dy = drawn(1, 8, 131, 1), drawn(1, 4, 131, 1), drawn(1, 4, 131, 1, seed=1)
+    p, dp, y, dx, dvalues = (
+        empty(1, 2, 131, 131),
+        empty(1, 2, 131, 131),
+        empty(1, 4, 131, 1),
+        empty(*x.shape),
+        empty(*dy.shape),
+    )
+    scores.forward(x, p, heads=2, causal=True)
+    scores.softmax(p, causal=True)
+    mix.forward(p, values, y, causal=True)
+    mix.backward(p, values, dy, dp, dvalues, causal=True)
+    scores.softmax_backward(p, dp, causal=True)
+    scores.backward(x, dp, dx, heads=2, causal=True)
+    return [p, y, dp, dx, dvalues]
 
 
 def batchnorm_of(images: int) -> Outputs:

@@ -29,7 +29,7 @@ ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwis
 KINDS = (
     "conv", "conv", "conv_transpose", "pool", "upsample", "relu", "relu", "lrn", "batchnorm", "dropout",
     "layernorm", "groupnorm", "join", "concat", "mul", "scale", "drop_path", "channel_shuffle", "take", "pad",
-    "permute_channels", "prepend", "rmsnorm", "rotary", "attention", "position", *ACTIVATIONS,
+    "permute_channels", "prepend", "rmsnorm", "rotary", "attention", "scores", "mix", "position", *ACTIVATIONS,
 )  # fmt: skip
 #: Those that read whole numbers: drawn where they are asked for.
 OF_TOKENS = ("embedding",)
@@ -156,6 +156,13 @@ def _layer(draw: Any, b: Builder, kind: str, x: Layer, earlier: list[Layer]) -> 
             queries = b.conv(heads * width, 1, after=x)
             keys, values = (b.conv(groups * width, 1, bias=False, after=other) for _ in range(2))
             b.attention(heads, causal, groups, keys, values, after=queries)
+    elif kind in ("scores", "mix"):
+        heads, width, causal = draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.booleans())
+        probabilities = b.scores(heads, causal, after=b.conv(2 * heads * width, 1, after=x))
+        if kind == "mix":
+            b.mix(b.dropout(0.2) if draw(st.booleans()) else probabilities, b.conv(heads * width, 1, after=x))
+        else:  # a map of all pairs is much larger than the others
+            b.pool_to((2, 2))
     elif kind == "upsample":
         size = draw(st.integers(1, 7)), draw(st.integers(1, 7))
         mode, align_corners = draw(st.sampled_from([("nearest", False), ("bilinear", False), ("bilinear", True)]))
@@ -208,6 +215,9 @@ def with_kind(kind: str, form: Mapping[str, Any], conventions: Conventions = VDN
         getattr(b, "join" if kind == "fork" else kind)(x, b.conv(4, 1), name="layer")
     elif kind == "mul":
         b.mul(x, b.conv(4, 1, after=b.global_pool(after=x)), name="layer")
+    elif kind in ("scores", "mix"):
+        probabilities = b.scores(**{"heads": 2, **form}, name="layer" if kind == "scores" else "scores")
+        b.mix(probabilities, b.conv(4, 1, after=x), name="layer" if kind == "mix" else "mix")
     elif kind in ("attention", "rotary"):
         b.conv(12, 1)
         getattr(b, kind)(**{"heads": 2, **form}, name="layer")

@@ -70,7 +70,7 @@ def test_every_preset_trains_it_as_the_baseline_does(name: str) -> None:
 def test_it_learns_the_digits(name: str) -> None:
     """Those with attention by AdamW: plain gradient descent learns them slowly, and at no rate of the others'."""
     made, source = network(name, 32)
-    attends = any(layer.kind == "attention" for layer in made.layers)
+    attends = any("causal" in layer.options for layer in made.layers)
     made, rate = (made.trained_by("adamw"), 3e-3) if attends else (made, 0.1)
     with refimpl.Trainer(refimpl.plan(made, "vdnn-all", "here"), "cpu", rate=rate) as trainer:
         for iteration in range(3 * source.per_epoch(32)):

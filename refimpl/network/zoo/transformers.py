@@ -16,6 +16,9 @@ First weights are normally distributed around 0, of standard deviation 0.02, as 
 factors 1.  Where a convolution's output is added to what goes around it, GPT-2 divides the deviation by the root of
 the number of such sums, 2L of L layers, so that the sum does not grow with the depth; ViT and Llama do so here, too.
 The small ones are narrower, so their deviation is larger, one by the root of the width.  None drops anything out.
+
+With `probabilities="maps"` ViT, GPT-2 and BERT have attention's probabilities as maps, for comparisons: a convolution
+makes queries and keys, another the values, and `scores` and `mix` compute what `attention` computes.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from typing import Any
 
 from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNN, Conventions
-from refimpl.network.layer import Layer
+from refimpl.network.layer import Layer, NetworkError
 from refimpl.network.network import Network
 from refimpl.network.zoo.parts import classified, spelled
 
@@ -48,6 +51,11 @@ class BlockStyle:
     gelu: str = "none"
     spread: float = SPREAD  #: of the first weights
     embedded: float = SPREAD  #: of the first words and places
+    probabilities: str = "workspace"  #: of attention, or "maps"
+
+    def __post_init__(self) -> None:
+        if self.probabilities not in ("workspace", "maps"):
+            raise NetworkError(f"probabilities is {self.probabilities!r}; give workspace or maps")
 
     @property
     def of_sums(self) -> float:
@@ -57,9 +65,14 @@ class BlockStyle:
 
 def _block(b: Builder, style: BlockStyle, name: str, x: Layer) -> Layer:
     """Attention, then the wide part, each with a way around it."""
-    channels = x.shape[1]
-    b.conv(3 * channels, 1, name=f"{name}.qkv", after=_before(b, style, f"{name}.norm1", x), spread=style.spread)
-    b.attention(style.heads, style.causal, name=f"{name}.attention")
+    channels, normed = x.shape[1], _before(b, style, f"{name}.norm1", x)
+    if style.probabilities == "maps":
+        b.conv(2 * channels, 1, name=f"{name}.qk", after=normed, spread=style.spread)
+        scores = b.scores(style.heads, style.causal, name=f"{name}.scores")
+        b.mix(scores, b.conv(channels, 1, name=f"{name}.v", after=normed, spread=style.spread), name=f"{name}.mix")
+    else:
+        b.conv(3 * channels, 1, name=f"{name}.qkv", after=normed, spread=style.spread)
+        b.attention(style.heads, style.causal, name=f"{name}.attention")
     through = b.conv(channels, 1, name=f"{name}.out", spread=style.of_sums)
     x = _after(b, style, f"{name}.norm1", b.join(through, x, name=f"{name}.join1"))
     b.conv(style.wide, 1, name=f"{name}.widen", after=_before(b, style, f"{name}.norm2", x), spread=style.spread)
@@ -104,20 +117,22 @@ def _told(b: Builder, table: Layer, bias: bool = False) -> Network:
 
 def vit_b16(
     batch: int = 64, conventions: Conventions = VDNN, shape: Shape = (3, 224, 224), classes: int = 1000,
-    patch: int = 16, layers: int = 12, width: int = 768, heads: int = 12,
+    patch: int = 16, layers: int = 12, width: int = 768, heads: int = 12, probabilities: str = "workspace",
 ) -> Network:  # fmt: skip
     """ViT-B/16 (Dosovitskiy and others, "An image is worth 16×16 words", 2021), as torchvision has it."""
     b = Builder(spelled("vit-b16", conventions), (batch, *shape), conventions)
-    return _vit(b, patch, width, BlockStyle(layers, heads, 4 * width, epsilon=1e-6), classes)
+    style = BlockStyle(layers, heads, 4 * width, epsilon=1e-6, probabilities=probabilities)
+    return _vit(b, patch, width, style, classes)
 
 
 def tiny_vit(
     batch: int = 32, conventions: Conventions = VDNN, shape: Shape = (3, 32, 32), classes: int = 10,
-    layers: int = 2, width: int = 32, heads: int = 4,
+    layers: int = 2, width: int = 32, heads: int = 4, probabilities: str = "workspace",
 ) -> Network:  # fmt: skip
     """Patches of 4², or of 2² where an image has fewer than 16 rows; two layers of 32 channels and 4 heads."""
     b = Builder(spelled("tiny-vit", conventions), (batch, *shape), conventions)
-    return _vit(b, 2 if shape[1] < 16 else 4, width, _small(layers, width, heads, embedded=0.5), classes)
+    style = _small(layers, width, heads, 0.5, probabilities=probabilities)
+    return _vit(b, 2 if shape[1] < 16 else 4, width, style, classes)
 
 
 def _small(layers: int, width: int, heads: int, embedded: float | None = None, **more: Any) -> BlockStyle:
@@ -139,38 +154,42 @@ def _vit(b: Builder, patch: int, width: int, style: BlockStyle, classes: int) ->
 
 def gpt2(
     batch: int = 8, conventions: Conventions = VDNN, tokens: int = 1024, words: int = 50257, layers: int = 12,
-    width: int = 768, heads: int = 12,
+    width: int = 768, heads: int = 12, probabilities: str = "workspace",
 ) -> Network:  # fmt: skip
     """The smallest of GPT-2, of 124M parameters (Radford and others, 2019)."""
-    return _gpt("gpt2", batch, conventions, tokens, words, width, _gpt2_style(layers, width, heads))
+    style = _gpt2_style(layers, width, heads, probabilities)
+    return _gpt("gpt2", batch, conventions, tokens, words, width, style)
 
 
 def gpt2_medium(
     batch: int = 8, conventions: Conventions = VDNN, tokens: int = 1024, words: int = 50257, layers: int = 24,
-    width: int = 1024, heads: int = 16,
+    width: int = 1024, heads: int = 16, probabilities: str = "workspace",
 ) -> Network:  # fmt: skip
     """The second smallest of GPT-2, of 355M parameters."""
-    return _gpt("gpt2-medium", batch, conventions, tokens, words, width, _gpt2_style(layers, width, heads))
+    style = _gpt2_style(layers, width, heads, probabilities)
+    return _gpt("gpt2-medium", batch, conventions, tokens, words, width, style)
 
 
 def gpt2_xl(
     batch: int = 4, conventions: Conventions = VDNN, tokens: int = 1024, words: int = 50257, layers: int = 48,
-    width: int = 1600, heads: int = 25,
+    width: int = 1600, heads: int = 25, probabilities: str = "workspace",
 ) -> Network:  # fmt: skip
     """The largest of GPT-2, of 1,558M parameters."""
-    return _gpt("gpt2-xl", batch, conventions, tokens, words, width, _gpt2_style(layers, width, heads))
+    style = _gpt2_style(layers, width, heads, probabilities)
+    return _gpt("gpt2-xl", batch, conventions, tokens, words, width, style)
 
 
 def tiny_gpt(
     batch: int = 16, conventions: Conventions = VDNN, tokens: int = 64, words: int = BYTES, layers: int = 2,
-    width: int = 64, heads: int = 4,
+    width: int = 64, heads: int = 4, probabilities: str = "workspace",
 ) -> Network:  # fmt: skip
     """GPT-2 with two layers of 64 channels and 4 heads, for text byte by byte."""
-    return _gpt("tiny-gpt", batch, conventions, tokens, words, width, _small(layers, width, heads, causal=True))
+    style = _small(layers, width, heads, causal=True, probabilities=probabilities)
+    return _gpt("tiny-gpt", batch, conventions, tokens, words, width, style)
 
 
-def _gpt2_style(layers: int, width: int, heads: int) -> BlockStyle:
-    return BlockStyle(layers, heads, 4 * width, causal=True, gelu="tanh")
+def _gpt2_style(layers: int, width: int, heads: int, probabilities: str) -> BlockStyle:
+    return BlockStyle(layers, heads, 4 * width, causal=True, gelu="tanh", probabilities=probabilities)
 
 
 def _gpt(
@@ -184,23 +203,24 @@ def _gpt(
 
 def bert_base(
     batch: int = 16, conventions: Conventions = VDNN, tokens: int = 512, words: int = 30522, layers: int = 12,
-    width: int = 768, heads: int = 12,
+    width: int = 768, heads: int = 12, probabilities: str = "workspace",
 ) -> Network:  # fmt: skip
     """BERT (Devlin and others, 2019), trained to tell masked words, of one segment.
 
     So without the two learnt numbers a channel that tell two segments apart, and without the layer that tells whether
     the second follows the first.
     """
-    style = BlockStyle(layers, heads, 4 * width, before=False, epsilon=1e-12)
+    style = BlockStyle(layers, heads, 4 * width, before=False, epsilon=1e-12, probabilities=probabilities)
     return _bert("bert-base", batch, conventions, tokens, words, width, style)
 
 
 def tiny_bert(
     batch: int = 16, conventions: Conventions = VDNN, tokens: int = 64, words: int = BYTES + 1, layers: int = 2,
-    width: int = 64, heads: int = 4,
+    width: int = 64, heads: int = 4, probabilities: str = "workspace",
 ) -> Network:  # fmt: skip
     """BERT with two layers of 64 channels and 4 heads, for text byte by byte; the last word is the mask."""
-    return _bert("tiny-bert", batch, conventions, tokens, words, width, _small(layers, width, heads, before=False))
+    style = _small(layers, width, heads, before=False, probabilities=probabilities)
+    return _bert("tiny-bert", batch, conventions, tokens, words, width, style)
 
 
 def _bert(

@@ -32,6 +32,7 @@ from kernels import (
     layernorm,
     lrn,
     mean_loss,
+    mix,
     mul,
     pad,
     permute_channels,
@@ -43,6 +44,7 @@ from kernels import (
     rmsnorm,
     rotary,
     scale,
+    scores,
     sgd,
     softmax,
     take,
@@ -65,8 +67,8 @@ ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwis
 
 FAMILIES = (
     "gemm", "conv", "fc", "pool", "upsample", "relu", *ACTIVATIONS, "mul", "scale", "lrn", "batchnorm", "layernorm",
-    "rmsnorm", "rotary", "attention", "dropout", "drop_path", "channel_shuffle", "permute_channels", "take", "pad",
-    "prepend", "embedding", "position",
+    "rmsnorm", "rotary", "attention", "scores", "mix", "dropout", "drop_path", "channel_shuffle",
+    "permute_channels", "take", "pad", "prepend", "embedding", "position",
     "softmax", "pixel_softmax", "mean_loss", "concat", "join", "elementwise", "sgd", "adamw", "clip", "launch",
 )  # fmt: skip
 
@@ -649,6 +651,33 @@ def attention_case(what: str, pass_: str, x_shape: tuple[int, ...], heads: int, 
     )  # fmt: skip
 
 
+def probability_cases(gpu: bool, quick: bool) -> Iterator[Case]:
+    """GPT-2's attention with its probabilities as a map, causal: its products, and the rows of the map."""
+    images, heads, width, tokens = (64 if gpu else 1) // (4 if gpu and quick else 1), 12, 64, 256 if quick else 1024
+    keyed, values, squares = (
+        (images, 2 * heads * width, tokens, 1), (images, heads * width, tokens, 1), (images, heads, tokens, tokens)
+    )  # fmt: skip
+    how: dict[str, Any] = {"heads": heads, "causal": True}
+    work, what = 2 * images * heads * width * tokens * (tokens + 1) // 2, times(images, heads, width, tokens)
+    made = (
+        ("scores", "forward, causal", 1, (scores.forward, keyed, squares), how),
+        ("scores", "softmax, causal", 0, (scores.softmax, squares), {"causal": True}),
+        ("scores", "softmax's backward, causal", 0, (scores.softmax_backward, squares, squares), {"causal": True}),
+        ("scores", "backward, causal", 2, (scores.backward, keyed, squares, keyed), how),
+        ("mix", "forward, causal", 1, (mix.forward, squares, values, values), {"causal": True}),
+        ("mix", "backward, causal", 2, (mix.backward, squares, values, values, squares, values), {"causal": True}),
+    )
+    for family, label, products, (function, *shapes), options in made:
+
+        def prepare(device: Device, function: Any = function, shapes: Any = shapes, options: Any = options) -> Prepared:
+            return {"": bind(function, *(random(device, *shape) for shape in shapes), **options)}, {}
+
+        if products:
+            yield Case(family, label, what, "GFLOP/s", products * work, prepare, products == 1)
+        else:
+            yield Case(family, label, what, "GB/s", 4 * math.prod(squares) * (len(shapes) + 1), prepare)
+
+
 MAKERS = (
     gemm_cases,
     conv_cases,
@@ -663,6 +692,7 @@ MAKERS = (
     rmsnorm_cases,
     rotary_cases,
     attention_cases,
+    probability_cases,
     moving_cases,
     token_cases,
 )

@@ -305,6 +305,20 @@ def _attention(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any
     return made.transpose(-1, -2).reshape(layer.shape)
 
 
+def _scores(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    (x,), heads = inputs, layer.options["heads"]
+    queries, keys = x.reshape(len(x), heads, 2, -1, layer.shape[-1]).unbind(2)
+    found = queries.transpose(-1, -2) @ keys / queries.shape[2] ** 0.5
+    if layer.options["causal"]:
+        found = found.masked_fill(found.new_ones(layer.shape[2:]).triu(1).bool(), -float("inf"))
+    return found.softmax(-1)
+
+
+def _mix(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    p, x = inputs
+    return (x.reshape(*p.shape[:2], -1, p.shape[3]) @ p.transpose(-1, -2)).reshape(x.shape)
+
+
 def _dropout(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
     from torch.nn import functional
 
@@ -373,7 +387,7 @@ TWINS: Mapping[str, Callable[[Layer, list[Any], Mapping[str, Any]], Any]] = {
     "conv": _conv, "conv_transpose": _conv_transpose, "fc": _fc, "pool": _pool,
     "relu": _relu, "lrn": _lrn, "batchnorm": _batchnorm, "dropout": _dropout,
     "upsample": _upsample, "layernorm": _set_norm, "groupnorm": _set_norm, "mul": _mul, "scale": _scale,
-    "rmsnorm": _rmsnorm, "rotary": _rotary, "attention": _attention,
+    "rmsnorm": _rmsnorm, "rotary": _rotary, "attention": _attention, "scores": _scores, "mix": _mix,
     "drop_path": _drop_path, "channel_shuffle": _channel_shuffle, "take": _take,
     "permute_channels": _permute_channels, "prepend": _prepend,
     "pad": lambda layer, inputs, state: _padded(inputs[0], layer.options["pad"], layer.options["value"]),

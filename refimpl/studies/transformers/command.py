@@ -17,6 +17,7 @@ from refimpl.studies.reproduce.evaluation import to_json
 from refimpl.studies.transformers.block_bytes import block_maps, probabilities
 from refimpl.studies.transformers.outcome_tables import block_table, fastest_table, probabilities_table, slow_down_table
 from refimpl.studies.transformers.outcomes import EFFORT, MACHINES, NETWORKS, Outcome, outcomes, questions
+from refimpl.studies.transformers.probability_maps import HAVE_MAPS, SHARES, SHOWN, compared, maps_table, setups
 from refimpl.studies.workers import WorkerKilled
 from refimpl.text import counted
 
@@ -31,7 +32,7 @@ def add(parser: Parser) -> None:
         "keeps the plans that are done, and the same command goes on where it was stopped.  All times are simulated.",
         [
             "refimpl transformers", "refimpl transformers --network vit-b16 --machine rtx-3060 --picture vit.png",
-            "refimpl transformers --all --out transformers.jsonl",
+            "refimpl transformers --all --out transformers.jsonl", "refimpl transformers --maps",
         ],
     )  # fmt: skip
     parser.add_argument(
@@ -43,11 +44,16 @@ def add(parser: Parser) -> None:
         help=f"repeatable: {', '.join(MACHINES)} (default: {', '.join(SMALL[1])})",
     )  # fmt: skip
     parser.add_argument("--all", action="store_true", help="every network on every machine, in a quarter of an hour")
+    parser.add_argument("--maps", action="store_true",
+                        help="compare with attention's probabilities as maps instead, for networks that can have "
+                             f"them: {', '.join(HAVE_MAPS)}")  # fmt: skip
     parser.add_argument("--effort", type=whole(), default=EFFORT, metavar="N",
                         help=f"plans that combined makes at most for each budget (default: {EFFORT})")  # fmt: skip
     parser.add_argument("--jobs", type=whole(1, 1024), metavar="N", help="processes (default: one for each core)")
     parser.add_argument("--out", metavar="FILE", help="keep the plans that are done in this file, and go on from it")
-    parser.add_argument("--write", action="store_true", help="with --all: write docs/transformers.md")
+    parser.add_argument(
+        "--write", action="store_true", help="with --all or --maps: write docs/transformers.md, or that table of it"
+    )
     shared_options.picture(parser, kinds=False)
     shared_options.json(parser)
 
@@ -55,6 +61,8 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.all and (options.networks or options.machines):
         raise Fail("--all is every network on every machine; leave out --network and --machine")
+    if options.maps:
+        return run_maps(options)
     if options.write and not options.all:
         raise Fail("--write writes the page of all networks; give --all, too")
     names = options.networks or (NETWORKS if options.all else SMALL[0])
@@ -95,6 +103,35 @@ def run(options: argparse.Namespace) -> int:
     show_table(fastest_table(found))
     if picture:
         say(f"Picture: {picture}")
+    return DONE
+
+
+def run_maps(options: argparse.Namespace) -> int:
+    """With attention's probabilities as workspace and as maps."""
+    name, _, machine = SHOWN
+    if options.all or options.out or options.picture:
+        raise Fail("--maps is one comparison; leave out --all, --out and --picture")
+    if options.write and (options.networks or options.machines):
+        raise Fail(f"--maps --write writes the page's table, {name} on {machine}; leave out --network and --machine")
+    names, machines = options.networks or [name], options.machines or [machine]
+    for one in names:
+        pick(one, HAVE_MAPS, "network whose probabilities can be maps")
+    for one in machines:
+        pick(one, MACHINES, "machine")
+    asked = [(one, NETWORKS[one], on) for one in dict.fromkeys(names) for on in dict.fromkeys(machines)]
+    with progress("planning", len(asked) * len(SHARES) * len(setups())) as advance:
+        found = {one: compared(*one, effort=options.effort, watch=advance) for one in asked}
+    if options.write:
+        from refimpl.studies.transformers.written_page import write_maps
+
+        tell(f"written: {write_maps(found[SHOWN])}")
+    if options.json:
+        print_json([{"network": name, "batch": batch, "machine": on, "plans": to_json(plans)}
+                    for (name, batch, on), plans in found.items()])  # fmt: skip
+        return DONE
+    for one, plans in found.items():
+        show_table(maps_table(plans, *one))
+        say("")
     return DONE
 
 

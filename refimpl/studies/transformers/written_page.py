@@ -20,6 +20,8 @@ from refimpl.studies.transformers.outcome_tables import (
     traffic_table,
 )
 from refimpl.studies.transformers.outcomes import Outcome, written
+from refimpl.studies.transformers.probability_maps import SHOWN as SHOWN_AS_MAPS
+from refimpl.studies.transformers.probability_maps import TwoPlans, maps_table
 
 PAGE = "docs/transformers.md"
 STORED = "docs/measurements/transformers.csv"
@@ -44,6 +46,14 @@ def with_tables(text: str, made: Mapping[str, Table]) -> str:
         note = "\n".join(map(paragraph, table.note.split("\n")))
         text = put_between(text, name, f"{markdown_table(table.head, table.rows)}\n\n{note}".rstrip())
     return text
+
+
+def write_maps(found: Sequence[TwoPlans], root: Path | None = None) -> Path:
+    """Write the page's table of probabilities as maps; its path."""
+    page = (root or Path(refimpl.__file__).resolve().parent.parent) / PAGE
+    made = {"probability maps": maps_table(found, *SHOWN_AS_MAPS)}
+    replace_text(page, with_tables(page.read_text(encoding="utf-8"), made))
+    return page
 
 
 def write(found: Sequence[Outcome], networks: Mapping[str, int], root: Path | None = None) -> Iterator[Path]:

@@ -39,7 +39,7 @@ class NetworkBlock:
 
     @property
     def attends(self) -> bool:
-        return any(layer.kind == "attention" for layer in self.layers)
+        return any(layer.kind in ("attention", "mix") for layer in self.layers)
 
     @property
     def branches(self) -> bool:
@@ -104,7 +104,7 @@ PER_BLOCK = PerBlock()
 class OfKinds(slots.Recompute):
     """Drops what layers of some kinds make, and runs each of them again where backward reads that."""
 
-    kinds: tuple[LayerKind, ...] = ("attention",)
+    kinds: tuple[LayerKind, ...] = ("attention", "mix")
     name: ClassVar[str] = "of-kinds"
     summary: ClassVar[str] = "what attention makes is dropped and recomputed"
     needs: ClassVar = frozenset({"release"})

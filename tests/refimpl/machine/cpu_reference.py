@@ -86,6 +86,8 @@ def networks() -> list[Network]:
         b.attention(2)
         b.conv(6 * width, 1)
         b.attention(2, causal=True)
+        last = b.scores(2, causal=True, after=b.conv(4 * width, 1))
+        b.mix(last, b.conv(2 * width, 1, after=b.layers[-3]))
         b.fc(10)
         b.softmax()
         networks.append(b.build())

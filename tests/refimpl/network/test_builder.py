@@ -197,6 +197,12 @@ WRONG = {
         lambda: [b := builder(), k := b.pool(2), b.attention(3, True, None, k, b.conv(3, 1), after=b.input)],
         ("attention1", "causal", 64, 16),
     ),
+    "scores of no width": (lambda: [b := builder(), b.conv(12, 1), b.scores(5)], ("scores1", "12 channels", 5)),
+    "scores over rows": (lambda: [b := builder(), b.fc(6), b.scores(1)], ("scores1", (2, 6), "tokens")),
+    "values of other tokens": (
+        lambda: [b := builder(), b.mix(b.scores(2, after=b.conv(4, 1)), b.pool(2))],
+        ("mix1", "probabilities", 64, "values"),
+    ),
     "attention over rows": (lambda: [b := builder(), b.fc(6), b.attention(1)], ("attention1", (2, 6), "tokens")),
     "sharing what learns nothing": (
         lambda: (b := builder()).share(b.attention(1), b.attention(1, after=b.conv(3, 1))),

@@ -31,6 +31,7 @@ from refimpl.studies.transformers.outcomes import (
     setup_of,
     written,
 )
+from refimpl.studies.transformers.probability_maps import PROBABILITIES_AGAIN, SHOWN, compared, maps_table, setups
 from refimpl.studies.transformers.written_page import PAGE, STORED, tables, with_tables
 
 ROOT = Path(__file__).parents[4]
@@ -190,7 +191,40 @@ def test_a_table_has_a_row_for_each_policy(found: list[Outcome]) -> None:
     assert largest_cell([replace(largest, slow_down=None)]) == "–"
 
 
-@pytest.mark.parametrize("words", [["--all", "--network", "gpt2"], ["--write"], ["--network", "gtp2"]])
+def test_what_becomes_of_probabilities_that_are_maps(capsys: pytest.CaptureFixture[str]) -> None:
+    """vDNN copies each of them, and the yardstick computes each again: what keeps them all is faster, where it fits."""
+    policies = ["everything kept", PROBABILITIES_AGAIN, "vdnn-all"]
+    found = compared("tiny-gpt", 64, MACHINE, [0.9, None], policies)
+    assert [(one.policy, one.share) for one in found] == [
+        (policy, share) for share in (0.9, None) for policy in policies
+    ]
+    kept, again, copied = found[:3]
+    assert kept.workspace == pytest.approx(1.0, rel=0.02) and kept.maps and (kept.moved, kept.again) == (0, 0)
+    assert again.maps and again.maps > kept.maps and (again.moved, again.again, again.layers) == (0, 2, 2)
+    assert copied.maps and copied.workspace and (copied.moved, copied.again) == (2, 0)
+    assert copied.maps > kept.maps and all(one.maps for one in found[3:])
+    rows = maps_table(found, "tiny-gpt", 64, MACHINE).rows
+    assert rows[0][1].endswith("(0, 0)") and rows[1][1].endswith("(0, 2)") and rows[2][2].endswith("(2, 0)")
+
+
+@pytest.mark.slow
+def test_the_pages_table_of_maps_is_the_commands() -> None:
+    """Without the search that takes most of the time; its row is there, and its maps are computed again."""
+    name, batch, machine = SHOWN
+    page = (ROOT / PAGE).read_text(encoding="utf-8").split("<!-- begin probability maps -->")[1]
+    made = compared(name, batch, machine, policies=[one for one in setups() if one != "combined"])
+    for row in maps_table(made, *SHOWN).rows:
+        assert f"| {' | '.join(row)} |" in page, "refimpl transformers --maps --write"
+    assert "| combined |" in page and "(0, 12)" in page
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--all", "--network", "gpt2"], ["--write"], ["--network", "gtp2"], ["--maps", "--network", "llama3-1b"],
+        ["--maps", "--all"], ["--maps", "--write", "--machine", "h100"],
+    ],
+)  # fmt: skip
 def test_options_that_make_no_sense_are_refused_in_a_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["transformers", *words]) != 0
     said = capsys.readouterr()
