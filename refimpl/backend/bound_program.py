@@ -26,7 +26,9 @@ FLOATS = np.dtype(np.float32)
 
 
 def refuse_foreign(program: Program) -> None:
-    """A program planned with a published library's algorithms can be simulated, and not run."""
+    """A network without kernels, or a program planned with a published library's algorithms, cannot be run."""
+    if program.network.cannot_run:
+        raise RunError(program.network.cannot_run)
     if program.machine.catalogue != "own":
         raise RunError(
             f"this program was planned for {program.machine.name} with the catalogue {program.machine.catalogue}, "

@@ -22,6 +22,7 @@ from refimpl.names.modules import modules
 from refimpl.names.presets import PAPERS, combinations, parse
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Setup, SetupError
+from refimpl.planner.heading import heading
 from refimpl.planner.largest import unlimited_baseline
 from refimpl.report.comparison import Compared, compared, misfit
 from refimpl.report.json import misfit_json, plan_json
@@ -103,8 +104,7 @@ def run(options: argparse.Namespace) -> int:
                 found[-1].append(row(group, common, network, machine, budget, options, advance))
     how = f"{machine.name} (simulated, {machine.catalogue})"
     titles = [
-        " · ".join([f"{network.name}, batch {network.batch}", how, f"budget {size(budget)}", *common])
-        for network, budget in cases
+        " · ".join([heading(network, machine), how, f"budget {size(budget)}", *common]) for network, budget in cases
     ]
     if picture:
         from refimpl.report.comparison_picture import comparison_picture

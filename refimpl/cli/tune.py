@@ -19,6 +19,7 @@ from refimpl.fit.by_name import budget_bytes, plan
 from refimpl.machine import wire_bytes
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit
+from refimpl.planner.heading import heading
 from refimpl.report.tables import Column, Table, count
 from refimpl.text import contents, counted, duration, size
 
@@ -103,6 +104,8 @@ def run(options: argparse.Namespace) -> int:
     if tuned.workers:
         say("")
         show_table(cluster_table(tuned))
+    if network.opaque:
+        wrapped(f"{heading(network, machine)}.")
     if picture:
         say(f"Picture: {picture}")
     return DONE

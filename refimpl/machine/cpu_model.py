@@ -283,7 +283,7 @@ class CalibratedCpu(Machine):
 
     def seconds(self, call: Call, choice: Choice | None = None) -> float:
         """How long a call runs by this algorithm (None: the fastest)."""
-        if call.choosable or call.collective:
+        if call.choosable or call.collective or call.is_pytorchs:
             return super().seconds(call, choice)
         if call.key not in self._seconds:
             self._seconds[call.key] = sum(map(self.launch_cost, launches(call.function, call_arguments(call))))

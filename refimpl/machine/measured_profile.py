@@ -164,7 +164,7 @@ class ProfiledMachine(Machine):
 
     def seconds(self, call: Call, choice: Choice | None = None) -> float:
         """How long a call ran when it was measured, by this algorithm (None: the fastest)."""
-        if call.choosable or call.collective:
+        if call.choosable or call.collective or call.is_pytorchs:
             return super().seconds(call, choice)
         name = key(call)
         seconds = self.profile.calls.get(name)

@@ -794,7 +794,7 @@ LAYERS = tuple(
 )
 
 #: Those of them that end a network.
-LOSSES = tuple(kind for kind, traits in TRAITS.items() if traits.work == "loss")
+LOSSES = tuple(kind for kind, traits in TRAITS.items() if traits.work == "loss" and not traits.opaque)
 
 #: What other frameworks call it → what it is called here.
 ELSEWHERE = {

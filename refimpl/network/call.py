@@ -11,6 +11,8 @@ from refimpl.network.tensor import Tensor
 #: The functions whose algorithm, and hence workspace, a plan chooses.
 CHOOSABLE = tuple(dict.fromkeys(function for traits in TRAITS.values() for function in traits.choosable))
 
+PYTORCH = "aten"  #: the family of the calls that PyTorch makes and no kernel of ours
+
 NOT_IN_KEY = ("layer",)  #: arguments that change what is computed and not how long it takes
 
 #: A call's function, and its arguments by name: shapes instead of tensors.
@@ -69,6 +71,11 @@ class Call:
     def family(self) -> str:
         """The kernel family: conv, pool, fc, …"""
         return self.function.partition(".")[0]
+
+    @property
+    def is_pytorchs(self) -> bool:
+        """Whether PyTorch alone can make it: a machine knows its operations and bytes, and no kernel."""
+        return self.family == PYTORCH
 
     @property
     def nbytes(self) -> int:

@@ -332,6 +332,15 @@ def _loss_weight(layer: Layer) -> dict[str, float]:
 # -- backward ----------------------------------------------------------------------------------------------------------
 
 
+def applied(learning: Optimisation, p: Parameter) -> Call:
+    """The optimiser's call for a parameter whose gradient is finished."""
+    rule = learning.rule
+    kept = {rule.states[name]: tensor for name, tensor in p.states.items()}
+    without = {} if learning.decays(p.weight.shape) else {"decay": 0.0}
+    arguments = {"w": p.weight, "dw": p.gradient, **kept, **rule.arguments, **without}
+    return Call(rule.function, arguments, [p.gradient], updates=[p.weight, *kept.values()])
+
+
 class Backward:
     """Makes the backward calls, layer by layer along the backward route, and keeps every map's gradient map."""
 
@@ -403,7 +412,7 @@ class Backward:
         if self.network.learning.clip is not None:
             self.clipped += trained
             return []
-        return [self._applied(parameter) for parameter in trained]
+        return [applied(self.network.learning, parameter) for parameter in trained]
 
     def _into_gradient(self, layer: Layer, p: Parameter) -> tuple[Tensor, list[Call]]:
         """The tensor that takes this layer's gradient of a parameter, and the calls that must follow.
@@ -421,13 +430,6 @@ class Backward:
         self.parts[p] += 1
         return self.parts[p] == self.users[p]
 
-    def _applied(self, p: Parameter) -> Call:
-        learning, rule = self.network.learning, self.network.learning.rule
-        kept = {rule.states[name]: tensor for name, tensor in p.states.items()}
-        without = {} if learning.decays(p.weight.shape) else {"decay": 0.0}
-        arguments = {"w": p.weight, "dw": p.gradient, **kept, **rule.arguments, **without}
-        return Call(rule.function, arguments, [p.gradient], updates=[p.weight, *kept.values()])
-
     def at_the_end(self) -> list[Call]:
         """The calls of the last step that needs all gradients: their norm, clipping, and the updates."""
         network, gradients = self.network, [parameter.gradient for parameter in self.clipped]
@@ -440,7 +442,7 @@ class Backward:
             place += clip_parts(prod(dw.shape))
         made.append(Call("clip.norm", {"squares": squares, "norm": norm}, [squares], [norm]))
         made += [Call("clip.apply", {"norm": norm, "dw": dw, **limit}, [norm], updates=[dw]) for dw in gradients]
-        return made + [self._applied(parameter) for parameter in self.clipped]
+        return made + [applied(self.network.learning, parameter) for parameter in self.clipped]
 
     def _linear(self, layer: Layer) -> list[Call]:
         """A convolution or a fully connected layer."""

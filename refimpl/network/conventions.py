@@ -36,6 +36,9 @@ class Conventions:
     weight_gradients_managed: bool = False
     #: In the static baseline all gradient maps take turns in two buffers; otherwise each has memory of its own.
     two_gradient_buffers: bool = True
+    #: Layers are PyTorch's operators (`refimpl.network.operation`), in the order of its export: the batch stays, the
+    #: baseline, too, frees what no later step reads, and the optimiser's calls come after all gradients.
+    as_pytorch: bool = False
     #: Height and width of the images of networks that have no size of their own.
     side: int = 224
     #: The large networks have the dropout layers of their papers.
@@ -59,6 +62,15 @@ SUPERNEURONS = Conventions(
 
 #: The public code of vDNN++'s authors: chains with fused ReLUs, and everything in the pool but the weights.
 VDNNPP = Conventions(relu_fused=True, softmax_in_place=True, holds_outputs=True, weight_gradients_managed=True)
+
+#: What PyTorch keeps: nothing of ours, all that autograd saves.
+PYTORCH = Conventions(
+    relu_in_place=False,
+    input_managed=False,
+    weight_gradients_managed=True,
+    two_gradient_buffers=False,
+    as_pytorch=True,
+)
 
 #: The suffix of a network's name → the conventions it is built with.
 SUFFIXES = {":superneurons": SUPERNEURONS, ":vdnnpp": VDNNPP}

@@ -11,7 +11,7 @@ A paper's rule that names kinds is a tuple in the paper's folder.  The papers kn
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, Literal, Protocol
 
@@ -66,6 +66,9 @@ LayerKind = Literal[
     "pixel_softmax",
     "mean_squared_error",
     "binary_cross_entropy",
+    "opaque",
+    "opaque_product",
+    "opaque_loss",
 ]
 
 #: The work of a layer: a matrix product, whose time may hide a copy; one streaming pass over its maps,
@@ -152,6 +155,7 @@ class Traits:
     #: `kernels.KIND.backward(x or y, dy, dx, **options)`.
     elementwise: bool = False
     forms: tuple[Mapping[str, Any], ...] = ({},)  #: options, a set for each of its kernels
+    opaque: bool = False  #: whether there is no kernel of it
     published: bool = False  #: whether the papers' networks have it, so that their rules name it or leave it out
     loss: Loss | None = None  #: of a loss
 
@@ -215,6 +219,14 @@ def mean_loss(shares: bool) -> Traits:
         scratch_bytes=lambda layer: loss_parts_workspace(layer.shape[0], prod(layer.shape[1:])),
         loss=Loss("number", lambda layer: layer.x.shape[1:], shares),
     )  # fmt: skip
+
+
+def opaque(work: Work) -> Traits:
+    """An operator of PyTorch for which there is no kernel here: an operation says what its backward reads.
+
+    One with matrix products in it is treated as a product, any other as one pass; both rules are this project's.
+    """
+    return Traits(work, backward_reads=("x",), opaque=True)
 
 
 def affine(layer: Described) -> Shapes:
@@ -335,6 +347,10 @@ TRAITS: Mapping[LayerKind, Traits] = {
     ),
     "mean_squared_error": mean_loss(shares=False),
     "binary_cross_entropy": mean_loss(shares=True),
+    "opaque": opaque("pass"),
+    "opaque_product": opaque("product"),
+    # A loss that is the user's own: it reads the module's outputs and makes their gradients.
+    "opaque_loss": replace(opaque("loss"), loss=Loss("image", lambda layer: (1,))),
     "concat": Traits("structure", backward_reads=(), sign="kept", published=True),
     "join": Traits("structure", backward_reads=(), sign="kept", published=True),
     "fork": Traits("structure", backward_reads=(), sign="kept", published=True),

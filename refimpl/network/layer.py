@@ -16,6 +16,7 @@ import numpy as np
 
 from refimpl.network.call import Call
 from refimpl.network.kinds import TRAITS, LayerKind, Loss, Traits
+from refimpl.network.operation import Operation
 from refimpl.network.tensor import Tensor
 from refimpl.text import RefimplError
 
@@ -140,8 +141,8 @@ class Layer:
 
     __slots__ = (
         "backward", "branches", "constants", "consumers", "forward", "has_relu", "kept", "kind", "learns", "name",
-        "number", "options", "outputs", "own_bias", "parameters", "producers", "relu_options", "shape", "shares",
-        "statistics", "weight",
+        "number", "operation", "options", "outputs", "own_bias", "parameters", "producers", "relu_options", "shape",
+        "shares", "statistics", "uses", "weight",
     )  # fmt: skip
 
     backward: Step
@@ -154,6 +155,8 @@ class Layer:
         self.shape: tuple[int, ...] = ()
         self.shares: Layer | None = None  #: the layer whose parameters it has
         self.own_bias = False  #: it shares the weight, or its own is shared, and no layer has another's bias
+        self.operation: Operation | None = None  #: of a layer as PyTorch runs it
+        self.uses: list[Parameter] = []  #: of such a layer: every parameter that it reads, its own or another's
         self.weight = 1.0  #: of a loss: its share in the sum of all losses
         self.has_relu = False  #: a ReLU is part of it
         self.relu_options: Mapping[str, Any] = {}  #: of that ReLU
@@ -177,6 +180,9 @@ class Layer:
     @property
     def inputs(self) -> list[Tensor]:
         """The maps this layer reads, producer by producer."""
+        if self.operation is not None:
+            pairs = zip(self.producers, self.operation.reads, strict=True)
+            return [producer.outputs[source.part] for producer, source in pairs]
         return [producer.output_for(self) for producer in self.producers]
 
     @property
@@ -192,7 +198,14 @@ class Layer:
     @property
     def in_place(self) -> bool:
         """Whether the layer overwrites the map that it reads and has none of its own."""
+        if self.operation is not None:
+            return self.operation.overwrites is not None or self.traits.work == "loss"
         return self.traits.in_place and self.x is self.y
+
+    @property
+    def state(self) -> list[Tensor]:
+        """Parameters and buffers that a layer reads as PyTorch runs it."""
+        return [*(parameter.weight for parameter in self.uses), *self.statistics.values()]
 
     @property
     def own(self) -> Mapping[str, Parameter]:

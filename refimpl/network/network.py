@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from difflib import get_close_matches
 from math import prod
 
 from kernels.targets.collector import collector_paused
-from refimpl.network import calls
+from refimpl.network import calls, operation_calls
 from refimpl.network.call import Call
 from refimpl.network.conventions import Conventions
 from refimpl.network.data_parallel import BUCKET_BYTES, data_parallel_calls
 from refimpl.network.layer import Direction, FirstValues, Layer, NetworkError, Output, Parameter, Step
 from refimpl.network.learning import DecayOn, Optimisation
+from refimpl.network.operation import Operation
 from refimpl.network.routes import from_several
 from refimpl.network.shapes import clip_parts
 from refimpl.network.tensor import Kind, Tensor
@@ -35,7 +36,9 @@ class Network:
         ends: Sequence[Layer],
         conventions: Conventions,
         learning: Optimisation | None = None,
+        described: Sequence[Layer] | None = None,
     ) -> None:
+        """`described`: all layers in the order in which they run (None: the depth-first route from the data)."""
         self.name, self.conventions, self.data = name, conventions, tuple(data)
         self.learning = learning or Optimisation()  #: how its parameters learn
         self.batch = self.data[0].shape[0]  #: images of one rank
@@ -43,16 +46,18 @@ class Network:
         self.file: str | None = None  #: the ONNX file that it came from
         self.origins: dict[str, str] = {}  #: node of the export of a PyTorch module → the layer with its numbers
         self.initial: dict[str, FirstValues] = {}  #: tensor → values from a file or a module; the others' are drawn
-        route = from_several(self.data, lambda layer: layer.producers, lambda layer: layer.consumers)
+        route = described or from_several(self.data, lambda layer: layer.producers, lambda layer: layer.consumers)
         self.layers = [layer for layer in route if layer not in self.data]
+        self.cannot_run = ""  #: why it can be planned and not run: one line
+        self.opaque: Mapping[str, int] = {}  #: operator without a kernel → layers
         self.managed: list[Tensor] = []  #: every managed tensor, in the order of its first use, workspaces excepted
         self.resident: list[Tensor] = []  #: every resident tensor
         self._make_tensors(ends)
         self.steps: list[Step] = []
         for layer in self.layers:
-            layer.forward = self._step(layer, calls.forward(self, layer))
+            layer.forward = self._step(layer, (operation_calls if layer.operation else calls).forward(self, layer))
         self.depth = len(self.layers)  #: N: the number of the last forward step
-        backward = calls.Backward(self)
+        backward = operation_calls.GradientCalls(self) if conventions.as_pytorch else calls.Backward(self)
         route = self._backward_route(ends)
         listed = [backward.calls(layer) for layer in route]
         if self.learning.clip is not None:
@@ -86,8 +91,10 @@ class Network:
         again = described_again((*self.data, *self.layers))
         data, ends = ([again[layer] for layer in found] for found in (self.data, self.output_of))
         with collector_paused():
-            other = Network(self.name, data, ends, self.conventions, learning)
+            layers = [again[layer] for layer in self.layers] if self.conventions.as_pytorch else None
+            other = Network(self.name, data, ends, self.conventions, learning, layers)
         other.file, other.initial, other.origins = self.file, self.initial, self.origins
+        other.cannot_run, other.opaque = self.cannot_run, self.opaque
         return other
 
     def inference(self) -> Network:
@@ -165,6 +172,8 @@ class Network:
             (self.managed if batch.managed else self.resident).append(batch)
         self.input = self.inputs[0]
         self._shared: dict[Layer, dict[str, Parameter]] = {}  #: by the layer that they are named after
+        self._learnt: dict[str, Parameter] = {}  #: of operations, by their names in the module
+        self._buffers: dict[str, Tensor] = {}
         for layer in self.layers:
             self._make_maps(layer)
             self._make_parameters(layer)
@@ -196,6 +205,10 @@ class Network:
         return made
 
     def _make_maps(self, layer: Layer) -> None:
+        if layer.operation is not None:
+            layer.outputs = operation_calls.made_tensors(layer)
+            self.managed += operation_calls.own_tensors(layer)
+            return
         if layer.traits.in_place and self._overwrites(layer):
             layer.outputs = [layer.x]
             return
@@ -227,6 +240,9 @@ class Network:
         return self.conventions.softmax_in_place and alone
 
     def _make_parameters(self, layer: Layer) -> None:
+        if layer.operation is not None:
+            self._make_state(layer, layer.operation)
+            return
         shapes, owner = layer.traits.parameters(layer), layer.shares or layer
         trained = any(not self.learning.freezes(layer.owner_of(name).name, name) for name in shapes)
         layer.learns = trained or any(producer.learns for producer in layer.producers)
@@ -256,6 +272,28 @@ class Network:
             layer.constants[name] = self._resident(f"{layer.name}.{name}", (len(values),), "constant", "int32")
         for name, shape in layer.traits.kept(layer).items():
             layer.kept[name] = self._resident(f"{layer.name}.{name}", shape, "kept")
+
+    def _make_state(self, layer: Layer, op: Operation) -> None:
+        """The parameters and buffers that an operation reads: its own, unless one before it reads them, too."""
+        for learnt in op.state:
+            name, (shape, dtype) = learnt.source.rpartition(".")[2], (learnt.storage.shape, learnt.storage.dtype)
+            name = learnt.source if name in (*layer.parameters, *layer.statistics) else name
+            if learnt.kind == "buffer":
+                if learnt.source not in self._buffers:
+                    self._buffers[learnt.source] = self._resident(learnt.source, shape, "statistic", dtype)
+                layer.statistics[name] = self._buffers[learnt.source]
+                continue
+            if learnt.source not in self._learnt:
+                frozen = learnt.kind == "frozen" or self.learning.freezes(layer.name, name)
+                weight = self._resident(learnt.source, shape, "weight", dtype)
+                grown = f"d({learnt.source})"
+                gradient = None if frozen else Tensor(grown, shape, "weight gradient", managed=True, dtype=dtype)
+                kept = () if frozen else self.learning.rule.states
+                states = {one: self._resident(f"{one} of {learnt.source}", shape, "momentum", dtype) for one in kept}
+                layer.parameters[name] = self._learnt[learnt.source] = Parameter(weight, gradient, states, frozen)
+            layer.uses.append(self._learnt[learnt.source])
+        trained = any(not parameter.frozen for parameter in layer.uses)
+        layer.learns = op.learns and (trained or any(producer.learns for producer in layer.producers))
 
     def _weight_gradient(self, name: str, shape: tuple[int, ...]) -> Tensor:
         if self.conventions.weight_gradients_managed and self.learning.clip is not None:
@@ -291,12 +329,12 @@ class Network:
     @property
     def example(self) -> str:
         """The word for one of a batch: an image, or a window of tokens."""
-        return "window" if self.input.dtype == "int32" else "image"
+        return "window" if self.input.dtype.startswith("int") else "image"
 
     @property
     def place(self) -> str:
         """The word for what has a label of its own, where an image has several."""
-        return "token" if self.input.dtype == "int32" else "pixel"
+        return "token" if self.input.dtype.startswith("int") else "pixel"
 
     # -- figures -------------------------------------------------------------------------------------------------------
 
@@ -350,7 +388,7 @@ def described_again(layers: Iterable[Layer]) -> dict[Layer, Layer]:
     again: dict[Layer, Layer] = {}
     for old in layers:
         again[old] = new = Layer(old.name, old.kind, tuple(again[x] for x in old.producers), old.options)
-        new.weight = old.weight
+        new.weight, new.operation = old.weight, old.operation
         new.number, new.shape, new.has_relu, new.relu_options = old.number, old.shape, old.has_relu, old.relu_options
     for old, new in again.items():
         new.shares, new.own_bias = again[old.shares] if old.shares else None, old.own_bias

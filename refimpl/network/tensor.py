@@ -17,6 +17,11 @@ Kind = Literal[
 ]  # fmt: skip
 
 ITEM_BYTES = 4  #: float32, and int32 for labels
+#: What PyTorch keeps may have another type.
+SIZES = {
+    "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2, "int64": 8, "float64": 8,
+    "complex64": 8, "complex128": 16,
+}  # fmt: skip
 
 
 class Tensor:
@@ -28,7 +33,7 @@ class Tensor:
         self, name: str, shape: tuple[int, ...], kind: Kind, managed: bool = False, dtype: str = "float32"
     ) -> None:
         self.name, self.shape, self.kind, self.managed, self.dtype = name, shape, kind, managed, dtype
-        self.nbytes = ITEM_BYTES * prod(shape)  #: bytes, not rounded
+        self.nbytes = SIZES.get(dtype, ITEM_BYTES) * prod(shape)  #: bytes, not rounded
 
     def __repr__(self) -> str:
         return self.name

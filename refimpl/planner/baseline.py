@@ -127,12 +127,17 @@ class Releases:
 
 @dataclass(frozen=True)
 class NetworkWide(slots.Liveness):
-    """Maps stay for the whole iteration, as if allocated once; gradients (weights' too) go after their last use."""
+    """Maps stay for the whole iteration, as if allocated once; gradients (weights' too) go after their last use.
+
+    In a network as PyTorch runs it every tensor goes after its last use: that is what PyTorch does by itself.
+    """
 
     name: ClassVar[str] = "network-wide"
     summary: ClassVar[str] = "every map stays for the whole iteration; gradients go after their last use"
 
     def bind(self, context: PlanContext) -> Releases:
+        if context.network.conventions.as_pytorch:
+            return LayerWise().bind(context)
         releases = Releases()
         for tensor, uses in context.uses.items():
             if tensor.kind in ("gradient map", "weight gradient"):

@@ -13,6 +13,7 @@ from itertools import groupby
 
 from refimpl.machine import HOST
 from refimpl.network import NetworkError, Tensor
+from refimpl.planner.heading import heading
 from refimpl.planner.instructions import (
     DEVICE,
     Allocate,
@@ -142,7 +143,7 @@ class _Lister:
     def title(self) -> str:
         program, machine = self.program, self.program.machine
         return _shortened(
-            f"{self.network.name}, batch {self.network.batch} · {program.setup.name} · {machine.name} "
+            f"{heading(self.network, machine)} · {program.setup.name} · {machine.name} "
             f"({machine.catalogue}) · budget {size(program.budget)}"
         )
 

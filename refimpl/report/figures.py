@@ -22,6 +22,7 @@ from refimpl.machine import Choice, Timeline
 from refimpl.memory.free_list import FreeList
 from refimpl.network import Call, Tensor
 from refimpl.planner import CopyIn, CopyOut, Free, Launch, Program
+from refimpl.planner.heading import heading
 
 #: What device memory holds, in the order in which it is stacked in a picture.
 KINDS = ("resident", "input", "map", "gradient map", "weight gradient", "workspace", "draining")
@@ -47,7 +48,7 @@ def title(program: Program, timeline: Timeline | None = None) -> str:
     how = "measured" if timeline and not timeline.simulated else "simulated"
     machine = timeline.machine if timeline else program.machine.name
     setup = textwrap.shorten(program.setup.name, NAME, placeholder=" …")
-    return f"{program.network.name}, batch {program.network.batch} · {setup} · {machine} ({how})"
+    return f"{heading(program.network, program.machine)} · {setup} · {machine} ({how})"
 
 
 def average_live_bytes(program: Program) -> int:

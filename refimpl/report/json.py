@@ -12,6 +12,7 @@ from refimpl.machine import Machine, Timeline, wire_bytes
 from refimpl.network import Network, Step
 from refimpl.network.accounting import network_wide_bytes
 from refimpl.planner import DoesNotFit, Program, Setup
+from refimpl.planner.heading import opaque_shares
 from refimpl.report.figures import average_live_bytes, choices, fragmentation, pool_size, traffic
 from refimpl.report.times import step_times
 
@@ -193,7 +194,14 @@ def _asked(network: Network, setup: Setup, machine: Machine, budget: int) -> dic
         "catalogue": machine.catalogue,
         "budget_bytes": budget,
         "slots": setup.slots,
+        **({"opaque": opaque_json(network, machine)} if network.opaque else {}),
     }
+
+
+def opaque_json(network: Network, machine: Machine) -> dict[str, Any]:
+    """The operators without a kernel, and their shares."""
+    shares = opaque_shares(network, machine)
+    return {"operators": dict(network.opaque), "seconds_share": shares.seconds, "bytes_share": shares.nbytes}
 
 
 def _steps(program: Program, timeline: Timeline) -> list[dict[str, Any]]:

@@ -52,7 +52,7 @@ class BoundSegments:
 
     def drops(self) -> Mapping[Tensor, str]:
         return {
-            tensor: f"its layer can run again from {' and '.join(x.name for x in segment.checkpoints)}"
+            tensor: f"its layer can run again from {' and '.join(x.name for x in segment.checkpoints) or 'weights'}"
             for tensor, segment in self.segmentation.dropped.items()
         }
 

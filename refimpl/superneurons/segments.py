@@ -98,7 +98,7 @@ class Segmentation:
 
     def nearest(self, layer: Layer) -> Sequence[Tensor]:
         """The checkpoint that a layer's backward rebuilds from; for a layer after no segment, the map that it reads."""
-        segment = self.of.get(layer) or self.of.get(layer.producers[0])
+        segment = self.of.get(layer) or next((self.of.get(producer) for producer in layer.producers[:1]), None)
         return segment.checkpoints if segment else layer.inputs[:1]
 
     def weight(self, segment: Segment) -> int:

@@ -34,9 +34,9 @@ def never_negative(network: Network) -> set[Tensor]:
     """Maps that cannot be negative once their last writer has run: ReLUs' outputs, and what keeps their sign."""
     found: set[Tensor] = set()
     for layer in network.layers:
-        keeps = layer.traits.sign == "kept" and found.issuperset(layer.inputs)
+        keeps = layer.traits.sign == "kept" and bool(layer.inputs) and found.issuperset(layer.inputs)
         if layer.traits.sign == "never negative" or layer.has_relu or keeps:
-            found.update(layer.outputs)
+            found.update(y for y in layer.outputs if y.dtype == "float32")
     return found
 
 

@@ -6,6 +6,13 @@ from tests.faults.fault import Fault
 
 FAULTS = (
     Fault(
+        "a network that PyTorch alone can run is not refused by a trainer",
+        "refimpl/backend/bound_program.py",
+        "if program.network.cannot_run:",
+        "if program.network.cannot_run is None:",
+        "tests/refimpl/network/test_any_module.py",
+    ),
+    Fault(
         "the CPU runs instructions before the events they wait for",
         "refimpl/backend/orders.py",
         "if awaited is not None and awaited not in happened:",

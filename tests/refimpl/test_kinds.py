@@ -35,11 +35,14 @@ from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_call, run
 ROOT = Path(__file__).parents[2]
 CONVENTIONS = {"vdnn": VDNN, "superneurons": SUPERNEURONS, "vdnnpp": VDNNPP, "forks": Conventions(fork_layers=True)}
 
+#: An opaque kind has no kernel and no place: PyTorch runs it (tests/refimpl/network/test_any_module.py).
+OWN = {kind: traits for kind, traits in TRAITS.items() if not traits.opaque}
+
 #: Kinds that no one asks for by name: the batch is there, and forks are put in.
 MADE = ("data", "fork")
 
 #: They end a network.  All but the softmax are in no file: what reads the end of an imported network is chosen.
-LOSSES = tuple(kind for kind, traits in TRAITS.items() if traits.work == "loss")
+LOSSES = tuple(kind for kind, traits in OWN.items() if traits.work == "loss")
 NOT_IMPORTED = {*MADE, *LOSSES, "rotary", "embedding", "scores", "mix"} - {"softmax"}
 
 #: Kind → an operator of ONNX's and one of PyTorch's; those of `graph.OF_ONE_INPUT` besides.
@@ -198,7 +201,7 @@ PLACES: dict[str, Callable[[str], Iterator[str]]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_every_place_knows_every_kind(place: str) -> None:
-    assert {kind: found for kind in TRAITS if (found := [*PLACES[place](kind)])} == {}
+    assert {kind: found for kind in TRAITS if not TRAITS[kind].opaque and (found := [*PLACES[place](kind)])} == {}
 
 
 def test_every_kind_has_a_record() -> None:
@@ -230,7 +233,7 @@ def test_a_first_value_and_a_cost_that_are_missing_are_found(monkeypatch: pytest
 # -- what the records say ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [kind for kind in TRAITS if kind != "data"])
+@pytest.mark.parametrize("kind", [kind for kind in OWN if kind != "data"])
 def test_a_step_reads_what_its_kinds_record_says(kind: LayerKind) -> None:
     """Ours alone, and with what the published systems' library reads."""
     for holds in (False, True):
@@ -252,7 +255,7 @@ def settled(kind: str, conventions: Conventions) -> Iterator[Network]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("conventions", CONVENTIONS)
-@pytest.mark.parametrize("kind", TRAITS)
+@pytest.mark.parametrize("kind", OWN)
 def test_a_layer_of_each_kind_trains_as_in_pytorch(kind: str, conventions: str, torch: Any) -> None:
     for network in settled(kind, CONVENTIONS[conventions]):
         trains_as_in_pytorch(network)
@@ -285,7 +288,7 @@ def loss_of(network: Network, state: dict[str, np.ndarray]) -> float:
     return sum(float(arrays[one.losses.name].astype(np.float64).mean()) for one in network.outputs)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in TRAITS if kind != "data"])
+@pytest.mark.parametrize("kind", [kind for kind in OWN if kind != "data"])
 def test_a_layer_of_each_kind_has_the_gradient_of_the_loss(kind: str) -> None:
     """By finite differences, without PyTorch: along the gradient of each weight of the layer and of those before it."""
     checked = set()
@@ -325,7 +328,7 @@ def test_layers_of_drawn_shapes_and_options_train_as_in_pytorch(kind: str, drawn
     trains_as_in_pytorch(network)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in TRAITS if kind != "data"])
+@pytest.mark.parametrize("kind", [kind for kind in OWN if kind != "data"])
 def test_the_sign_of_an_output_is_as_its_record_says(kind: LayerKind) -> None:
     """A layer that keeps the sign is run once more, on its inputs without theirs."""
     for network in settled(kind, Conventions(relu_in_place=False, fork_layers=True)):

@@ -49,7 +49,8 @@ import re
 import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from glob import escape
 from math import prod
@@ -156,9 +157,9 @@ def built(
     whole = {node.name for node in its if node.operation == "attention"}
     heads = whole | {node.name for node in its if node.operation == "rotary"}  # they read heads, any channels
     times = {node.name for node in its if node.operation == "times"}
-    _refuse_what_is_missing(
-        graph, [_unread(node) if node.name in times and not readers[node.name] <= whole else node for node in its]
-    )
+    unread = {name for name in times if not readers[name] <= whole}
+    with no_kernel():
+        _refuse_what_is_missing(graph, [_unread(node) if node.name in unread else node for node in its])
     images, *shape = graph.shape
     if graph.dtype == "float32":
         shape = [*shape, 1, 1][: max(3, len(shape))]
@@ -167,20 +168,22 @@ def built(
     values = {graph.input: Value(b.input, made.own(b.input).reshaped(graph.shape))}
     _check_size("the input", graph.shape)
     read = {name for node in its if node.operation != "view" for name in node.inputs} | {*ends}
-    for node in its:
-        _check_size(node.name, node.shape)
-        inputs = [_with_zeros(made, node, values[name]) for name in node.inputs]
-        if node.operation == "softmax" and node.name not in ends:
-            raise NetworkError(f"{node.name}: a softmax inside the network is not supported; only its end can be one")
-        try:
-            value = OPERATIONS[node.operation](made, node, inputs)
-            if node.operation == "view" and not made.readers[node.name] <= heads:
-                value = _settled(made, value, node.name in read)
-        except Mixed as error:
-            raise NetworkError(f"{node.name}: {error}; that is not supported") from None
-        if node.operation != "view" and value.layer not in (given.layer for given in inputs):
-            made.nodes[value.layer] = node
-        values[node.name] = _checked(graph, node, value)
+    with no_kernel():
+        for node in its:
+            _check_size(node.name, node.shape)
+            inputs = [_with_zeros(made, node, values[name]) for name in node.inputs]
+            if node.operation == "softmax" and node.name not in ends:
+                why = "a softmax inside the network is not supported; only its end can be one"
+                raise NetworkError(f"{node.name}: {why}")
+            try:
+                value = OPERATIONS[node.operation](made, node, inputs)
+                if node.operation == "view" and not made.readers[node.name] <= heads:
+                    value = _settled(made, value, node.name in read)
+            except Mixed as error:
+                raise NetworkError(f"{node.name}: {error}; that is not supported") from None
+            if node.operation != "view" and value.layer not in (given.layer for given in inputs):
+                made.nodes[value.layer] = node
+            values[node.name] = _checked(graph, node, value)
     for end, kind in ends.items():
         last = values[end]
         axes = len(last.places.axes)
@@ -203,6 +206,19 @@ def built(
     network.origins = {node.origin: values[node.name].layer.name for node in its if node.origin}
     _give_weights(network, layers)
     return network.trained_by(frozen=[escape(name) for name, first in network.initial.items() if first.frozen])
+
+
+class NoKernel(NetworkError):
+    """There is no kernel of an operator, or none that reads numbers in this arrangement."""
+
+
+@contextmanager
+def no_kernel() -> Iterator[None]:
+    """A refusal in here is one for want of a kernel."""
+    try:
+        yield
+    except NetworkError as error:
+        raise NoKernel(str(error)) from None
 
 
 def _share(b: Builder, layers: list[tuple[Layer, Node]]) -> None:

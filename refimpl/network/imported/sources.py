@@ -17,42 +17,110 @@ from pathlib import Path
 from typing import Any
 
 from refimpl.network.builder import Builder
-from refimpl.network.imported.graph import BATCH, built
+from refimpl.network.imported.graph import BATCH, UNSUPPORTED, NoKernel, built
 from refimpl.network.imported.own_code import error_line, executed
 from refimpl.network.layer import NetworkError
 from refimpl.network.network import Network
 from refimpl.text import offer, one_line
 
+KEEPS = ("pytorch", "pytorch-cpu")  #: what PyTorch keeps on a GPU, and on a CPU
+BY_PYTORCH = "it is described as PyTorch keeps it; leave keeps out for our own kernels"
 FILE = re.compile(r"(?P<path>.*?\.(?P<kind>onnx|py))(:(?P<part>.+))?", re.IGNORECASE | re.DOTALL)
 
 
 Loss = str | Mapping[str, str] | None
 
 
-def from_torch(module: Any, shape: Any, output: str | None = None, loss: Loss = None) -> Network:
+def from_torch(
+    module: Any,
+    example: Any,
+    output: str | None = None,
+    loss: Loss | Callable[[Any], Any] = None,
+    keeps: str | None = None,
+    autocast: str | None = None,
+) -> Network:
     """A network from a `torch.nn.Module`, with the module's weights.
 
     The module is read as it trains: with dropout, and with the batch's statistics in batch normalisation.  It is not
     changed, and its weights are copied.  Parameters that need no gradient are frozen, and layers with the same
     parameters share them.
 
+    A module with an operator for which there is no kernel here is described as PyTorch itself would run it, for
+    planning alone: `keeps="pytorch"` does the same with any module.  An operator's memory is known only from PyTorch,
+    and a network in which some layers keep what PyTorch saves and others what our kernels read would predict neither.
+
     Args:
-        module: a network with one input; a classifier may end in logits, a softmax or a log-softmax.
-        shape: of its input: (images, channels, height, width).  For a module that reads tokens, an example of them: a
-            tensor of whole numbers, (windows, tokens).
+        module: a network; a classifier may end in logits, a softmax or a log-softmax.
+        example: what it is called with.  The shape of its input: (images, channels, height, width).  Or a tensor, of
+            which shape and type count: of whole numbers for a module that reads tokens, (windows, tokens).  Or several
+            tensors, in order or by their names; such a module is planned and not run.
         output: the name of the node that the loss reads (None: the module's only output).
         loss: "softmax" (None), "pixel_softmax", "mean_squared_error" or "binary_cross_entropy", which take logits; or
             of several outputs the node and the loss of each, as in {"head": "softmax", "mask": "pixel_softmax"}.  A
-            module that reads tokens and has classes for each of them ends in "pixel_softmax" without.
+            module that reads tokens and has classes for each of them ends in "pixel_softmax" without.  With
+            `keeps="pytorch"` also a function of what the module returns; and with None the loss is left out.
+        keeps: what forward keeps for backward: "own", what our kernels read, so that the network can be run;
+            "pytorch", what PyTorch's autograd saves on a GPU; "pytorch-cpu", what it saves on a CPU (None: "own", or
+            "pytorch" where a kernel is missing).
+        autocast: with `keeps="pytorch"`, "bfloat16" or "float16": forward runs under `torch.autocast`.
 
     Raises:
         NetworkError: one line that names the node, and what can be done.
     """
-    from refimpl.network.imported.torch_module import graph_of
+    from refimpl.network.imported.torch_module import Example, exported_module, graph_of
 
-    dtype = "int32" if str(getattr(shape, "dtype", "")) in ("torch.int64", "torch.int32") else "float32"
-    given = tuple(shape.shape) if dtype == "int32" else tuple(shape)
-    return built(graph_of(module, given, dtype), given[0], output, loss)
+    if keeps not in (None, "own", *KEEPS):
+        raise NetworkError(f"there is no convention {keeps!r}; give own, {' or '.join(KEEPS)}")
+    its = Example.of(example)
+    if keeps in KEEPS or callable(loss) or autocast is not None:
+        if keeps == "own":
+            raise NetworkError("autocast and a loss of your own are known of PyTorch only: give keeps='pytorch'")
+        return as_pytorch(module, its, output, loss, keeps or "pytorch", autocast)
+    if its.alone is None:
+        why = f"an input of {its} is none that a layer here reads: give (images, channels, height, width)"
+        if keeps == "own":
+            raise NetworkError(why)
+        return as_pytorch(module, its, output, loss, "pytorch", why=why)
+    graph = graph_of(module, exported_module(module, its), *its.alone)
+    try:
+        return built(graph, its.alone[0][0], output, loss)
+    except NetworkError as error:
+        lacks = isinstance(error, NoKernel) or any(node.operation == UNSUPPORTED for node in graph.nodes)
+        if not lacks or keeps == "own" or output is not None or isinstance(loss, Mapping):
+            raise
+        return as_pytorch(module, its, output, loss, "pytorch", why=str(error))
+
+
+def as_pytorch(
+    module: Any, example: Any, output: str | None, loss: Any, keeps: str, autocast: str | None = None, why: str = ""
+) -> Network:
+    """The network as PyTorch keeps it.
+
+    Args:
+        module: is exported with its loss.
+        example: of its inputs.
+        output: None; the loss says what it reads.
+        loss: a function of what the module returns, or the name of one of ours.
+        keeps: one of `KEEPS`.
+        autocast: the name of a type of numbers.
+        why: the reason why our own kernels cannot run it.
+    """
+    from refimpl.network.imported.any_module import network_of, with_loss
+    from refimpl.network.imported.torch_module import exported_module, imported_torch
+
+    torch = imported_torch(module)
+    if output is not None or isinstance(loss, Mapping):
+        raise NetworkError("a network as PyTorch keeps it ends where the module does; give loss= a function of that")
+    if autocast not in (None, "bfloat16", "float16"):
+        raise NetworkError(f"autocast is {autocast!r}; give bfloat16 or float16")
+    whole = module if loss is None else with_loss(torch, module, loss)
+    exported = exported_module(module, example, whole)
+    numbers, below = autocast and getattr(torch, autocast), "" if loss is None else "module"
+    network = network_of(torch, whole, exported, keeps, type(module).__name__, numbers, below)
+    missing = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in network.opaque.items())
+    alone = f"{network.name} can be planned and not run"
+    network.cannot_run = f"{alone}: there is no kernel of {missing}" if missing else f"{alone}: {why or BY_PYTORCH}"
+    return network
 
 
 def from_onnx(path: str | Path, batch: int = BATCH, output: str | None = None, loss: Loss = None) -> Network:

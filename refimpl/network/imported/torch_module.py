@@ -7,39 +7,78 @@ here that translates its arguments; the table at the end has them all.  PyTorch 
 
 from __future__ import annotations
 
-from collections import Counter
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from refimpl.network.imported import graph, torch_parts
 from refimpl.network.imported.arrangement import IMAGE, Factor
-from refimpl.network.imported.graph import Translated, cleaned, translated
+from refimpl.network.imported.graph import Translated, translated
 from refimpl.network.imported.nodes import Graph, Node, Unsupported
 from refimpl.network.imported.torch_parts import COPIES, operator_of
 from refimpl.network.layer import FirstValues, NetworkError
 from refimpl.text import one_line
 
-LEAVES = "torch.nn.modules."  #: a module of a class from here is one operation, and its name is the node's
-#: Of those, classes that are several operations.
-CONTAINERS = tuple(f"{LEAVES}{name}" for name in ("container.", "transformer.", "activation.MultiheadAttention"))
 LARGEST_CONSTANT = 1 << 26  #: numbers
 
 
-def graph_of(module: Any, shape: tuple[int, ...], dtype: str = "float32") -> Graph:
-    """The module's graph in our operations, for an input of this shape; "int32": of tokens."""
+class Example(NamedTuple):
+    """What a module is exported on: zeros of these shapes and types."""
+
+    inputs: tuple[tuple[tuple[int, ...], str], ...]
+    named: tuple[tuple[str, tuple[int, ...], str], ...] = ()  #: by their names
+
+    @classmethod
+    def of(cls, given: Any) -> Example:
+        """Of a shape, of a tensor, of several tensors, or of tensors by their names."""
+        if isinstance(given, Mapping):
+            return cls((), tuple((str(name), tuple(one.shape), type_of(one)) for name, one in given.items()))
+        if hasattr(given, "shape"):
+            return cls(((tuple(given.shape), type_of(given)),))
+        given = tuple(given)
+        if given and all(hasattr(one, "shape") for one in given):
+            return cls(tuple((tuple(one.shape), type_of(one)) for one in given))
+        if not given or not all(isinstance(size, int) and size > 0 for size in given):
+            raise NetworkError(f"the shape is {one_line(str(given))}; give (images, channels, height, width)")
+        return cls(((given, "float32"),))
+
+    @property
+    def alone(self) -> tuple[tuple[int, ...], str] | None:
+        """Shape and type of the only input, if our kernels can read such: maps, rows or tokens."""
+        if self.named or len(self.inputs) != 1 or not 2 <= len(self.inputs[0][0]) <= 4:
+            return None
+        shape, dtype = self.inputs[0]
+        return (shape, "int32" if dtype in ("int64", "int32") else dtype) if dtype != "float64" else None
+
+    def __str__(self) -> str:
+        shapes = [*(shape for shape, _ in self.inputs), *(shape for _, shape, _ in self.named)]
+        return str(shapes[0]) if len(shapes) == 1 else f"shapes {', '.join(map(str, shapes))}"
+
+
+def type_of(tensor: Any) -> str:
+    """As in "float32"."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def imported_torch(module: Any) -> Any:
+    """PyTorch, if it is installed and the module is one of its."""
     try:
         import torch
     except ImportError:
         raise NetworkError("PyTorch is not installed: pip install torch") from None
     if not isinstance(module, torch.nn.Module):
         raise NetworkError(f"{type(module).__name__} is not a torch.nn.Module")
-    if not 2 <= len(shape) <= 4 or not all(isinstance(size, int) and size > 0 for size in shape):
-        raise NetworkError(f"the shape is {one_line(str(shape))}; give (images, channels, height, width)")
-    return TorchTranslation(torch, module, shape, dtype).graph
+    return torch
+
+
+def graph_of(module: Any, exported: Any, shape: tuple[int, ...], dtype: str = "float32") -> Graph:
+    """The module's graph in our operations, for an input of this shape; "int32": of tokens."""
+    return TorchTranslation(imported_torch(module), module, exported, shape, dtype).graph
 
 
 def fill_module(module: Any, trained: Mapping[str, np.ndarray]) -> None:
@@ -63,28 +102,44 @@ def fill_module(module: Any, trained: Mapping[str, np.ndarray]) -> None:
             state[name].copy_(torch.from_numpy(np.array(values)))  # a state_dict's tensors are the module's own
 
 
-def _exported(torch: Any, module: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    """What `torch.export` makes of the module as it trains."""
+def exported_module(module: Any, example: Example, caller: Any = None) -> Any:
+    """What `torch.export` makes of the module as it trains; with a `caller`, of that module around it."""
+    torch = imported_torch(module)
     modes = {part: part.training for part in module.modules()}
     configs: list[Any] = [getattr(part, "config", None) for part in modes]
     caching = {id(config): config for config in configs if getattr(config, "use_cache", False) is True}.values()
     device = next((parameter.device for parameter in module.parameters()), None)
+
+    def zeros(shape: tuple[int, ...], dtype: str) -> Any:
+        dtype = "int64" if dtype == "int32" else dtype
+        return torch.zeros(shape, dtype=getattr(torch, dtype), device=device)
+
+    inputs = tuple(zeros(*one) for one in example.inputs)
+    named = {name: zeros(shape, dtype) for name, shape, dtype in example.named}
     try:
         module.train()
         for config in caching:  # of a model that writes text: keys and values of what it has read
             config.use_cache = False
         with torch.no_grad():
-            return torch.export.export(module, (torch.zeros(shape, dtype=dtype, device=device),), strict=False)
+            return torch.export.export(caller or module, inputs, named, strict=False)
     except Exception as error:
         first = f"{type(error).__name__}: {one_line(next(iter(str(error).splitlines()), ''))}"
-        raise NetworkError(
-            f"torch.export cannot follow {type(module).__name__} on an input of {shape}: {first}"
-        ) from None
+        what = f"{type(module).__name__} on an input of {example}"
+        raise NetworkError(f"torch.export cannot follow {what}: {first}{_where(torch, error)}") from None
     finally:
         for part, mode in modes.items():
             part.training = mode
         for config in caching:
             config.use_cache = True
+
+
+def _where(torch: Any, error: BaseException) -> str:
+    """The line of the user's own code in which an error was raised, if it has passed one."""
+    others = Path(torch.__file__).parent, Path(__file__).parents[2]
+    passed = [(one, Path(one.filename)) for one in traceback.extract_tb(error.__traceback__)]
+    frames = [one for one, path in passed if not any(path.is_relative_to(other) for other in others)]
+    own = [one for one in frames if "site-packages" not in one.filename] or frames
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno}, in {own[-1].name})" if own else ""
 
 
 class Weight(NamedTuple):
@@ -97,8 +152,7 @@ class Weight(NamedTuple):
 class TorchTranslation:
     """The graph of one module."""
 
-    def __init__(self, torch: Any, module: Any, shape: tuple[int, ...], dtype: str) -> None:
-        exported = _exported(torch, module, shape, torch.float32 if dtype == "float32" else torch.int64)
+    def __init__(self, torch: Any, module: Any, exported: Any, shape: tuple[int, ...], dtype: str) -> None:
         signature = exported.graph_signature
         stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
         self.torch, self.batch = torch, shape[0]
@@ -115,7 +169,7 @@ class TorchTranslation:
         self.vmaps = torch_parts.Vmaps(torch)
         self._parameters = {*signature.inputs_to_parameters.values()}
         self._learnt: dict[Any, bool] = {}
-        self._counts = Counter({"input": 1})  # the name of the images
+        self._name = torch_parts.Names()
         outputs: list[str] = []
         try:
             for node in exported.graph.nodes:
@@ -202,16 +256,6 @@ class TorchTranslation:
             if tensor is None:
                 raise Unsupported(f"{weight.name} is viewed as {node.name}, which is computed from the input")
         return tensor
-
-    def _name(self, node: Any) -> str:
-        """The module's path where a layer of PyTorch's was called, else the caller's path and the operator."""
-        path, kind = [*node.meta.get("nn_module_stack", {"": ("", "")}).values()][-1]
-        kind = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
-        if not kind.startswith(LEAVES) or kind.startswith(CONTAINERS):
-            path = f"{path}.{operator_of(node)}".lstrip(".")
-        path = cleaned(path)
-        self._counts[path] += 1
-        return path if self._counts[path] == 1 else f"{path}_{self._counts[path]}"
 
 
 def guarded(operator: Callable[[TorchCall], Translated]) -> Callable[[TorchCall], Translated]:

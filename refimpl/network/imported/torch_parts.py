@@ -6,6 +6,7 @@ double precision, and `written_out` compares what comes out with what our layers
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,33 @@ ARITHMETIC = {
 ENDS = ("mul", "add", "div", "cat", "flatten")  #: the last operator of what is written out
 MASKS = {"where", "masked_fill", "minimum", "maximum", "clamp"}  #: what is done with attention's scores, besides
 PRODUCTS = ("matmul", "bmm")
+
+
+LEAVES = "torch.nn.modules."  #: a module of a class from here is one operation, and its name is the node's
+#: Of those, classes that are several operations.
+CONTAINERS = tuple(f"{LEAVES}{name}" for name in ("container.", "transformer.", "activation.MultiheadAttention"))
+
+
+class Names:
+    """A name for each node: the path of the layer of PyTorch's that was called, else the caller's and the operator.
+
+    Args:
+        below: the path of the module in what was exported.
+    """
+
+    def __init__(self, below: str = "") -> None:
+        self._counts = Counter({"input": 1})  # the name of the images
+        self._below = f"{below}."
+
+    def __call__(self, node: Any) -> str:
+        path, kind = [*node.meta.get("nn_module_stack", {"": ("", "")}).values()][-1]
+        kind = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+        path = f"{path}.".removeprefix(self._below)[:-1]
+        if not kind.startswith(LEAVES) or kind.startswith(CONTAINERS):
+            path = f"{path}.{operator_of(node)}".lstrip(".")
+        path = graph.cleaned(path or operator_of(node))
+        self._counts[path] += 1
+        return path if self._counts[path] == 1 else f"{path}_{self._counts[path]}"
 
 
 def operator_of(node: Any) -> str:

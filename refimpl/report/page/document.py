@@ -33,6 +33,7 @@ from typing import Any
 from refimpl.machine import HOST, Timeline
 from refimpl.network import Tensor
 from refimpl.planner import Allocate, CopyIn, CopyOut, Free, FromStore, Launch, Program, Record, ToStore, Wait
+from refimpl.planner.heading import mark
 from refimpl.planner.listing import entries, repetitions
 from refimpl.report.figures import lifetimes, step_ends
 from refimpl.report.timeline_picture import bar_of, codec_words
@@ -99,7 +100,7 @@ def document(program: Program, timeline: Timeline, label: str | None = None) -> 
         why = fate.reason if fate.module == "none" else f"{fate.module}: {fate.reason}"
         fate_of[tensor] = fates((fate.name, reasons(why)))
     return {
-        "network": network.name,
+        "network": f"{network.name}{mark(network, program.machine)}",
         "batch": network.batch,
         "label": label or program.setup.name,
         "machine": timeline.machine,

@@ -16,6 +16,7 @@ from refimpl.machine import Machine
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.network.zoo import build
+from refimpl.planner.heading import heading
 from refimpl.planner.largest import attempt
 from refimpl.report.tables import Column, Table
 from refimpl.studies.optimum.bound import LEFT_OUT, LowerBound, floor_seconds, lower_bound, single_step_bytes
@@ -169,7 +170,7 @@ def table(found: OptimumFound, network: Network, machine: Machine, budget: int) 
         Column("", "what"), Column("setup", "how", wraps=True), Column("iteration", "seconds", duration),
         Column("× floor", over(found.floor), "{:.3f}".format), Column("× bound", over(bound.seconds), "{:.3f}".format),
     )  # fmt: skip
-    title = f"{network.name}, batch {network.batch} · {machine.name} (simulated, {machine.catalogue})"
+    title = f"{heading(network, machine)} · {machine.name} (simulated, {machine.catalogue})"
     return Table.of(f"{title} · budget {size(budget)}", rows, columns, " ".join(notes(found)))
 
 

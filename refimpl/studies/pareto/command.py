@@ -32,6 +32,7 @@ from refimpl.names.presets import baseline, parse
 from refimpl.network import Network
 from refimpl.network.imported.own_code import OwnCodeError
 from refimpl.network.zoo import build
+from refimpl.planner.heading import heading
 from refimpl.planner.largest import unlimited_baseline
 from refimpl.report.tables import Column, Table
 from refimpl.studies.optimum.bound import silent_solver, single_step_bytes
@@ -182,7 +183,7 @@ class ParetoFound:
     @property
     def title(self) -> str:
         machine: Machine = self.case.machine
-        return f"{self.network.name}, batch {self.network.batch} · {machine.name} (simulated, {machine.catalogue})"
+        return f"{heading(self.network, machine)} · {machine.name} (simulated, {machine.catalogue})"
 
 
 # -- for people --------------------------------------------------------------------------------------------------------

@@ -398,7 +398,7 @@ def test_every_layer_the_builder_has_is_offered() -> None:
     assert methods == {*LAYERS, "add_input", "share", "build"}
 
 
-@pytest.mark.parametrize("kind", [kind for kind, traits in TRAITS.items() if traits.loss])
+@pytest.mark.parametrize("kind", [kind for kind, traits in TRAITS.items() if traits.loss and not traits.opaque])
 def test_every_loss_counts_once_unless_it_is_said(kind: str) -> None:
     b = Builder("net", (2, 3, 4, 4))
     assert getattr(b, kind)().weight == 1

@@ -268,7 +268,7 @@ class Function(nn.Module):
 def test_another_attention_is_refused(case: str) -> None:
     make, says = REFUSED[case]
     with raises_naming(NetworkError, *says):
-        refimpl.networks.from_torch(Patches(make()), SHAPE)
+        refimpl.networks.from_torch(Patches(make()), SHAPE, keeps="own")
 
 
 class Language(nn.Module):

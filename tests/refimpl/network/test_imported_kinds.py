@@ -269,7 +269,7 @@ REFUSED: dict[str, tuple[Callable[[], Callable[[Any], Any]], tuple[Any, ...]]] =
 def test_what_is_computed_in_another_way_is_refused(case: str) -> None:
     make, says = REFUSED[case]
     with raises_naming(NetworkError, *says):
-        refimpl.networks.from_torch(Around(make()), SHAPE)
+        refimpl.networks.from_torch(Around(make()), SHAPE, keeps="own")
 
 
 @pytest.mark.parametrize("stays", [0.75, 0.5])

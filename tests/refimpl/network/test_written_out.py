@@ -244,7 +244,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {
 def test_what_is_no_layer_of_ours_is_refused_in_one_line(case: str) -> None:
     make, says = REFUSED[case]
     with raises_naming(NetworkError, *says):
-        refimpl.networks.from_torch(make(), EXAMPLE)
+        refimpl.networks.from_torch(make(), EXAMPLE, keeps="own")
 
 
 def quick(x: np.ndarray) -> np.ndarray:

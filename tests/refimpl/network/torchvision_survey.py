@@ -70,7 +70,7 @@ def imported(name: str) -> tuple[torch.nn.Module, Network]:
     """A model and its network.  Raises `NetworkError`."""
     size = SIZES.get(name, 64)
     module = model(name, **({"image_size": size} if name.startswith("vit") else {}))
-    return module, refimpl.networks.from_torch(module, (IMAGES, 3, size, size))
+    return module, refimpl.networks.from_torch(module, (IMAGES, 3, size, size), keeps="own")
 
 
 def planned_row(name: str) -> dict[str, Any]:

@@ -527,7 +527,7 @@ def needs_nothing(kind: str) -> bool:
     return all(option.default is not option.empty for option in options)
 
 
-OF_A_CHAIN = ("conv", *(kind for kind in CHEAP if kind == "pool" or needs_nothing(kind)))
+OF_A_CHAIN = ("conv", *(kind for kind in CHEAP if kind == "pool" or (hasattr(Builder, kind) and needs_nothing(kind))))
 
 
 @st.composite

@@ -1,0 +1,55 @@
+"""A layer as PyTorch runs it: the storages that one operator of an export makes, and what autograd keeps of them.
+
+A layer of ours is described by its kind and options, and its record says what its backward reads.  A layer with an
+`Operation` is described by what was seen when PyTorch ran it once without computing anything: the storages that it
+reads and makes, those that autograd saved for backward, and its floating-point operations.  Its kind then only says how
+the papers' rules treat it, and no kernel of ours runs it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Storage:
+    """The bytes that a tensor has for itself; several tensors may be views of them."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class OperationInput:
+    """A storage that an operation reads: a producer's, in the order of the layer's producers."""
+
+    part: int  #: the number of the storage among the producer's
+    learns: bool  #: whether a gradient goes back to it
+    saved: bool  #: whether backward reads it
+    part_bytes: int | None = None  #: of what it reads, where that is a part of the storage
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """A parameter or a buffer that an operation reads."""
+
+    source: str  #: its name in the module's state_dict
+    storage: Storage
+    kind: Literal["parameter", "frozen", "buffer"]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What one operator of an export does with memory."""
+
+    operator: str  #: as in "conv2d"
+    makes: tuple[Storage, ...] = ()  #: what others read, then what only its backward reads
+    saved: tuple[bool, ...] = ()  #: of each of these: whether its backward reads it
+    reads: tuple[OperationInput, ...] = ()  #: one a producer
+    state: tuple[Learnt, ...] = ()
+    overwrites: int | None = None  #: the number of the source that it changes in place, which is then its output
+    hands_on: bool = False  #: whether its gradient is that of its output, in the same storage
+    learns: bool = True  #: whether a gradient goes through it
+    forward_flops: int = 0
+    backward_flops: int = 0

@@ -1,0 +1,270 @@
+"""Any module as PyTorch keeps it: what is predicted beside what PyTorch itself holds, with numbers, on this CPU.
+
+`Held` is the slow twin of `observed`: PyTorch trains, a hook lists the storages that autograd saves, and after every
+operator it is asked which storages are still alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+import refimpl
+from refimpl import NetworkError
+from refimpl.network import Network
+from refimpl.planner.context import PlanContext
+from refimpl.planner.heading import heading, opaque_shares
+from tests.messages import raises_naming
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
+from torch.nn import functional  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+MIB = 1 << 20
+
+
+class Maps(nn.Module):
+    """What PyTorch keeps besides maps: positions of a pooling, ReLU6's clone, dropout's noise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16)
+        self.second, self.third = nn.Conv2d(16, 16, 3, padding=1), nn.Conv2d(16, 16, 1)
+        self.clipped, self.drop, self.end = nn.ReLU6(inplace=True), nn.Dropout(0.3, inplace=True), nn.Linear(32, 7)
+
+    def forward(self, x: Any) -> Any:
+        x = functional.max_pool2d(functional.relu_(self.norm(self.first(x))), 2)
+        beside = self.clipped(self.second(x))
+        beside += x
+        x = torch.cat([torch.sigmoid(beside) * x, self.third(beside)], 1)
+        return self.end(self.drop(x).mean((2, 3)))
+
+
+class Windows(nn.Module):
+    """Attention in shifted windows, with a learnt summand: operators that have no kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.norm = nn.Conv2d(3, 16, 4, 4), nn.LayerNorm(16)
+        self.three, self.back, self.end = nn.Linear(16, 48), nn.Linear(16, 16), nn.Linear(16, 5)
+        self.table = nn.Parameter(torch.zeros(31, 2))
+        self.register_buffer("places", (torch.arange(16)[:, None] - torch.arange(16)[None]) + 15)
+
+    def forward(self, x: Any) -> Any:
+        x = self.norm(self.patches(x).permute(0, 2, 3, 1))
+        shifted = torch.roll(x, (-2, -2), (1, 2))
+        n, h, w, c = shifted.shape
+        windows = shifted.view(n, h // 4, 4, w // 4, 4, c).permute(0, 1, 3, 2, 4, 5).reshape(-1, 16, c)
+        q, k, v = self.three(windows).reshape(-1, 16, 3, 2, c // 2).permute(2, 0, 3, 1, 4)
+        scores = (q * 8**-0.5) @ k.transpose(-2, -1) + self.table[self.places].permute(2, 0, 1)
+        mixed = (scores.softmax(-1) @ v).transpose(1, 2).reshape(-1, 16, c)
+        mixed = self.back(mixed).view(n, h // 4, w // 4, 4, 4, c).permute(0, 1, 3, 2, 4, 5).reshape(n, h, w, c)
+        return self.end((x + torch.roll(mixed, (2, 2), (1, 2))).mean((1, 2)))
+
+
+class Words(nn.Module):
+    """Tokens, a table that is the head, too, a GRU, a frozen layer, and two outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.run = nn.Embedding(50, 24), nn.GRU(24, 24, batch_first=True)
+        self.frozen, self.head = nn.Linear(24, 24), nn.Linear(24, 50, bias=False)
+        self.head.weight = self.table.weight
+        self.frozen.requires_grad_(False)
+
+    def forward(self, tokens: Any) -> Any:
+        x, _ = self.run(self.table(tokens))
+        return self.head(functional.silu(self.frozen(x))), x.cumsum(1)
+
+
+class Odd(nn.Module):
+    """Two operators without a kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.end = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(8, 5)
+
+    def forward(self, x: Any) -> Any:
+        return self.end(torch.cumsum(torch.roll(self.conv(x), 2, 3), 1).mean((2, 3)))
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Linear(6, 8), nn.Linear(5, 8)
+
+    def forward(self, a: Any, b: Any) -> Any:
+        return torch.tanh(self.left(a)) * self.right(b)
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.end = nn.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.end(x if float(x.sum()) > 0 else -x)  # no export can follow this
+
+
+IMAGES = torch.zeros(16, 3, 32, 32)
+EXAMPLES: Mapping[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {
+    "maps": (Maps, (IMAGES,)), "windows": (Windows, (IMAGES,)),
+    "words": (Words, (torch.zeros(8, 32, dtype=torch.int64),)),
+    "two inputs": (Two, (torch.zeros(64, 6), torch.zeros(64, 5))),
+}  # fmt: skip
+
+
+class Held(TorchDispatchMode):  # type: ignore[misc]
+    """What PyTorch holds as a module trains: bytes of the storages that autograd has saved, and of all at the most."""
+
+    def __init__(self, module: Any, inputs: tuple[Any, ...], loss: Callable[[Any], Any] | None = None) -> None:
+        super().__init__()
+        self._alive: dict[int, tuple[Any, int]] = {}
+        self.most = 0
+        given = (*inputs, *module.parameters(), *module.buffers())
+        self._known = {one.untyped_storage().data_ptr() for one in given}
+        saved: dict[int, int] = {}
+
+        def pack(tensor: Any) -> Any:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in self._known:
+                saved[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with self, torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            made = module(*inputs)
+            made = made if loss is None else loss(made)
+            self.at_the_turn = sum(saved.values())
+            outputs = [one for one in (made if isinstance(made, tuple) else (made,)) if one.requires_grad]
+            gradients = [torch.zeros_like(one) for one in outputs]
+            del made
+            torch.autograd.backward(outputs, gradients)
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = function(*args, **(kwargs or {}))
+        for one in torch.utils._pytree.tree_leaves(made):
+            if isinstance(one, torch.Tensor) and one.untyped_storage().data_ptr() not in self._known:
+                storage = one.untyped_storage()
+                self._alive[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+        self._alive = {key: held for key, held in self._alive.items() if not held[0].expired()}
+        self.most = max(self.most, sum(nbytes for _, nbytes in self._alive.values()))
+        return made
+
+
+def described(name: str, keeps: str = "pytorch-cpu", **how: Any) -> tuple[Any, Network]:
+    make, inputs = EXAMPLES[name]
+    torch.manual_seed(0)
+    module = make()
+    return module, refimpl.networks.from_torch(module, inputs, keeps=keeps, **how)
+
+
+def crossing(network: Network) -> int:
+    """Bytes of the maps between forward and backward."""
+    across = PlanContext(network, refimpl.machines.titan_x).maps_across()
+    return sum(tensor.nbytes for tensor in across if tensor.kind == "map")
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_what_is_held_at_the_turn_is_what_pytorch_saves(name: str) -> None:
+    module, network = described(name)
+    held = Held(module.train(), EXAMPLES[name][1])
+    assert crossing(network) == pytest.approx(held.at_the_turn, rel=0.01)
+    assert not {layer.name for layer in network.layers} & {""}
+
+
+@pytest.mark.parametrize("name", ["maps", "windows"])
+def test_the_peak_of_the_baseline_is_pytorchs(name: str) -> None:
+    """Of all that is not a weight, a buffer or the batch; run as exported, so that no name in forward keeps a map."""
+    module, network = described(name)
+    held = Held(torch.export.export(module.train(), EXAMPLES[name][1], strict=False).module(), EXAMPLES[name][1])
+    program = refimpl.plan(network, "baseline", "titan-x", "12GiB")
+    states = sum(tensor.nbytes for tensor in network.resident)
+    assert program.peak_bytes - states == pytest.approx(held.most, rel=0.05)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("policy", ["vdnn-all", "vdnnpp-all", "superneurons", "accudnn", "combined, effort=20"])
+def test_every_policy_plans_it_and_is_proved(name: str, policy: str) -> None:
+    _, network = described(name)
+    program = refimpl.plan(network, policy, "titan-x", "12GiB")
+    program.verify()
+    assert program.planned_seconds > 0
+    with raises_naming(refimpl.RunError, "can be planned and not run"):
+        refimpl.Trainer(program)
+
+
+def test_a_module_without_kernels_is_planned_as_pytorch_keeps_it() -> None:
+    network = refimpl.networks.from_torch(Odd(), (4, 3, 16, 16))
+    assert [layer.kind for layer in network.layers] == ["conv", "opaque", "opaque", "opaque", "fc", "opaque_loss"]
+    assert network.opaque == {"roll": 1, "cumsum": 1, "mean": 1}
+    assert "no kernel of roll, cumsum, mean" in network.cannot_run
+    shares = opaque_shares(network, refimpl.machines.titan_x)
+    assert shares.layers == 3 and 0 < shares.seconds < 1 and shares.nbytes == pytest.approx(2 / 3, rel=0.01)
+    assert "67% of the bytes opaque" in heading(network, refimpl.machines.titan_x)
+    with raises_naming(NetworkError, "aten.roll.default"):
+        refimpl.networks.from_torch(Odd(), (4, 3, 16, 16), keeps="own")
+
+
+def test_operations_are_those_that_pytorch_counts() -> None:
+    """Of a convolution whose input needs no gradient backward has as many as forward, of a linear layer twice."""
+    _, network = described("maps")
+    first, end = network.layer("first"), network.layer("end")
+    assert first.forward.flops == first.backward.flops == 2 * 16 * 16 * 32 * 32 * 3 * 9
+    assert (end.forward.flops, end.backward.flops) == (2 * 16 * 32 * 7, 4 * 16 * 32 * 7)
+
+
+def test_a_gpu_keeps_a_byte_of_dropouts_mask() -> None:
+    kept = {keeps: described("maps", keeps)[1].layer("drop").outputs[1].nbytes for keeps in ("pytorch", "pytorch-cpu")}
+    assert kept == {"pytorch": 16 * 32 * 16 * 16, "pytorch-cpu": 4 * 16 * 32 * 16 * 16}
+
+
+def test_autocast_keeps_maps_of_two_bytes() -> None:
+    module, network = described("windows", autocast="bfloat16")
+    with torch.autocast("cpu", torch.bfloat16):
+        held = Held(module.train(), EXAMPLES["windows"][1])
+    assert crossing(network) == pytest.approx(held.at_the_turn, rel=0.01)
+    assert network.layer("three").y.dtype == "bfloat16"
+
+
+def test_a_loss_of_ones_own_is_part_of_the_network() -> None:
+    labels = torch.zeros(16, dtype=torch.int64)
+
+    def loss(out: Any) -> Any:
+        return functional.cross_entropy(out, labels, label_smoothing=0.1)
+
+    module, network = described("maps", loss=loss)
+    held = Held(module.train(), EXAMPLES["maps"][1], loss)
+    assert crossing(network) == pytest.approx(held.at_the_turn, rel=0.01)
+    assert "cross_entropy" in network.layers[-2].name
+    assert network.layer("first").parameters["weight"].weight.name == "first.weight"
+
+
+def test_gradients_stay_until_the_optimiser_and_its_states_are_resident() -> None:
+    """One gradient of what is shared, none of what is frozen."""
+    module, network = described("words")
+    learnt = sum(one.nbytes for one in module.parameters() if one.requires_grad)
+    adam = network.trained_by(optimiser="adamw")
+    assert adam.resident_bytes - network.resident_bytes == learnt
+    last = next(step for step in reversed(network.steps) if step.calls)
+    read = {tensor for tensor in last.uses if tensor.kind == "weight gradient" and " by " not in tensor.name}
+    assert sum(tensor.nbytes for tensor in read) == learnt
+    assert network.origins["embedding"] == "table" and adam.origins == network.origins
+
+
+def test_what_cannot_be_exported_is_refused_with_the_users_own_line() -> None:
+    with raises_naming(
+        NetworkError, "torch.export cannot follow Branching", "test_any_module.py, line", "forward"
+    ) as caught:
+        refimpl.networks.from_torch(Branching(), (4, 4), keeps="pytorch")
+    assert "\n" not in str(caught.value)
+    with raises_naming(NetworkError, "no output", "learns"):
+        refimpl.networks.from_torch(Odd().requires_grad_(False), (4, 3, 16, 16), keeps="pytorch")
+    with raises_naming(NetworkError, "'tensorflow'", "pytorch-cpu"):
+        refimpl.networks.from_torch(Odd(), (4, 3, 16, 16), keeps="tensorflow")
+    with raises_naming(NetworkError, "autocast is 'int8'"):
+        refimpl.networks.from_torch(Odd(), (4, 3, 16, 16), keeps="pytorch", autocast="int8")
