@@ -14,7 +14,7 @@ share a key and a value.  The inputs are one map or three:
 
 **Workspace.** P, in backward dP too, of some groups at a time, and of one of their queries.  Neither is kept: backward
 computes P again from the inputs, with the same bits.  How many groups the workspace holds changes the speed and not a
-bit of the result.
+bit of the result.  On a CPU no more of it is used at a time than its cache holds.
 
 The ladder:
 
@@ -41,13 +41,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels import gemm
-from kernels.arguments import LARGEST, KernelError, check, check_shape, flat, given_workspace
+from kernels.arguments import LARGEST, KernelError, check, check_shape, flat, given_workspace, place
 from kernels.functions import exp
 from kernels.launch import Floats, Kernel, ceil_div, kernel, launch
 from kernels.shim import cuda
 
 TILE = 128  #: queries and keys of a tile; a causal one that is masked whole is not computed
 MOST = 65535  #: groups at a time: a grid's y axis
+CACHED = 1 << 18  #: numbers of matrices that a CPU works at together: they stay in its cache from step to step
 MATRICES = {"forward": 1, "backward": 2}  #: pass → matrices of queries × keys in the workspace, for each group
 PRODUCTS = {"forward": 2, "backward": 5}  #: pass → products of matrices
 ZERO, ONE = np.float32(0), np.float32(1)
@@ -479,7 +480,7 @@ def _read(shape: AttentionShape, maps: Sequence[Any], first: int, member: int) -
 def _parts(
     where: str, pass_: str, shape: AttentionShape, rung: AttentionRung, workspace: Any, stream: Any
 ) -> Iterator[tuple[int, SomeHeads]]:
-    """Groups from one on, as many as the workspace holds."""
+    """Groups from one on, as many as the workspace holds; on a CPU as many as its cache holds, too, or one."""
     step = shape.at_once(pass_, workspace.shape[0])
     if step < 1:
         least, whole = 4 * MATRICES[pass_] * shape.queries * shape.keys, shape.workspace_bytes(pass_)
@@ -487,6 +488,8 @@ def _parts(
             f"{where}: it needs a workspace of at least {least} bytes (for all heads at once: {whole}), got "
             f"{4 * workspace.shape[0]}"
         )
+    if place(workspace) == "cpu":
+        step = min(step, max(1, shape.at_once(pass_, CACHED)))
     for first in range(0, shape.groups, step):
         yield first, SomeHeads(shape, rung, min(step, shape.groups - first), stream)
 

@@ -29,10 +29,12 @@ ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwis
 KINDS = (
     "conv", "conv", "conv_transpose", "pool", "upsample", "relu", "relu", "lrn", "batchnorm", "dropout",
     "layernorm", "groupnorm", "join", "concat", "mul", "scale", "drop_path", "channel_shuffle", "take", "pad",
-    "permute_channels", "prepend", "rmsnorm", "rotary", "attention", "scores", "mix", "position", *ACTIVATIONS,
+    "permute_channels", "prepend", "rmsnorm", "rotary", "attention", "position", *ACTIVATIONS,
 )  # fmt: skip
 #: Those that read whole numbers: drawn where they are asked for.
 OF_TOKENS = ("embedding",)
+#: Those with a map of all pairs of tokens, much larger than the others: drawn where they are asked for, too.
+OF_PAIRS = ("scores", "mix")
 
 
 def every_option(batch: int, conventions: Conventions = VDNN, shape: tuple[int, int, int] = (2, 12, 12)) -> Network:

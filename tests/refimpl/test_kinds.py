@@ -152,7 +152,7 @@ def bench(kind: str) -> Iterator[str]:
 
 
 def drawn(kind: str) -> Iterator[str]:
-    if kind not in (*drawn_networks.KINDS, *drawn_networks.OF_TOKENS, "fc", *LOSSES, *MADE):
+    if kind not in (*drawn_networks.KINDS, *drawn_networks.OF_TOKENS, *drawn_networks.OF_PAIRS, "fc", *LOSSES, *MADE):
         yield "tests/refimpl/drawn_networks.py draws none"
 
 
@@ -318,7 +318,12 @@ def known_to_others(kind: LayerKind) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
-    [kind for kind in TRAITS if kind in drawn_networks.KINDS + drawn_networks.OF_TOKENS and not known_to_others(kind)],
+    [
+        kind
+        for kind in TRAITS
+        if kind in (*drawn_networks.KINDS, *drawn_networks.OF_TOKENS, *drawn_networks.OF_PAIRS)
+        if not known_to_others(kind)
+    ],
 )
 @given(drawn=st.data())
 @settings(max_examples=25)
