@@ -15,7 +15,7 @@ GPU ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tutorials test test-fast test-emulated seconds campaign faults mutants lint docs gpu environment clean coverage lowest wheel
+.PHONY: help demo tutorials test test-fast test-emulated matrix seconds campaign faults mutants lint docs gpu environment clean coverage lowest wheel
 MAKEFLAGS += --no-print-directory
 
 # The emulated GPU's own driver under AddressSanitizer.
@@ -60,10 +60,13 @@ tutorials: $(if $(TEST),$(VENV)/.has-tutorials) ## open the tutorials in Jupyter
 
 PYTEST := -m pytest -n $(WORKERS) --dist worksteal
 
-test: $(TEST) ## run every test but the campaigns
+test: $(TEST) ## run every test but the campaigns and the rest of the matrices
 	@$(PY) $(PYTEST)
 
-seconds: $(TEST) ## run every test but the campaigns, and say where the processor's seconds go, by room
+matrix: $(TEST) ## run the cases that `make test` leaves out, of tests that have many
+	@$(PY) $(PYTEST) -m matrix
+
+seconds: $(TEST) ## run the tests of `make test`, and say where the processor's seconds go, by room
 	@$(PY) $(PYTEST) --seconds
 
 test-fast: $(TEST) ## run every test but the slow ones

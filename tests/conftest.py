@@ -58,12 +58,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what is to run in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
     emulated = "emulated" if config.getoption("--device") == "emulated" else "suite"
-    settings.load_profile("campaign" if campaigns(config) else emulated)
+    settings.load_profile("campaign" if selects(config, "campaign") else emulated)
 
 
-def campaigns(config: pytest.Config) -> bool:
-    """Whether -m selects campaigns; `-m "not campaign"` does not."""
-    return re.search(r"(?<!not )\bcampaign\b", config.getoption("markexpr")) is not None
+def selects(config: pytest.Config, mark: str) -> bool:
+    """Whether -m selects a mark; `-m "not campaign"` does not select campaigns."""
+    return re.search(rf"(?<!not )\b{mark}\b", config.getoption("markexpr")) is not None
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -91,7 +91,7 @@ def digits() -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Campaigns run only where `-m` names them, and what takes long on an emulated GPU only on request.
+    """Campaigns and matrices run only where `-m` names them, and what takes long on an emulated GPU only on request.
 
     To name a file or its folder, or to give --device, is a request.
     The longest tests begin first, and those that run alone come last.
@@ -110,9 +110,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out -= {item for item in items if named & {item.path, item.path.parent}}
         config.hook.pytest_deselected(items=[*left_out])
         items[:] = [item for item in items if item not in left_out]
-    if not campaigns(config):
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("campaign")])
-        items[:] = [item for item in items if not item.get_closest_marker("campaign")]
+    for mark in ("campaign", "matrix"):
+        if not selects(config, mark):
+            config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(mark)])
+            items[:] = [item for item in items if not item.get_closest_marker(mark)]
     items.sort(key=lambda item: (item.get_closest_marker("timing") is not None, item.path.name not in LONGEST))
 
 

@@ -608,13 +608,11 @@ for name in ("conv-vector_direct-0", "conv-vector_direct-3", *(n for n in CASES 
     elsewhere(name, "CPU with other vectors", with_other_vectors)
 
 
-# One case for each way to share memory, and kernels that compile quickly, most of them for their own files' tests too.
-# Unchecked, a kernel that leaves its shared array may compute the right numbers.  The other cases run with `--device
-# emulated`, where a fault of theirs is also seen in their PTX.
+# Tiles, sums of a block, and kernels that share nothing.  Each is compiled twice, unchecked and checked, which takes
+# seconds; unchecked, a kernel that leaves its shared array may compute the right numbers.  The other cases run with
+# `--device emulated`, where a fault of theirs is also seen in their PTX.
 IN_EVERY_RUN = {
-    "gemm-textbook-nn", "gemm-tiled-nn", "gemm-vector_rows-nn", "gemm-skinny-nn", "conv-direct-0", "conv-direct-1",
-    "conv-direct-4", "conv-implicit_gemm-0", "depthwise-3-1", "pool-max-2-2-2-False", "batchnorm_all", "relu_both_ways",
-    "lrn_both_ways", "dropout_both_ways", "softmax_and_loss", "joins_and_concats", "elementwise_and_sgd",
+    "gemm-textbook-nn", "gemm-tiled-nn", "conv-direct-0", "dropout_both_ways", "softmax_and_loss", "joins_and_concats",
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from kernels.conv.shape import PASSES, ConvShape, Pair
 from kernels.conv.vector_direct import AVX2, AVX512
 from kernels.targets import cpu
 from tests.kernels.test_conv import check_against_numpy, inputs_of
+from tests.matrix import diagonal
 
 MANY = ConvShape.of((70, 3, 6, 5), (5, 3, 3, 3), (1, 1), (1, 1))  #: small maps: slices of 32 images, 2 and a part
 
@@ -73,10 +74,10 @@ def test_the_filter_pass_takes_whole_slices() -> None:
     assert vector_direct.slice_images(large) == 1
 
 
-@pytest.mark.parametrize(("window", "stride"), [(1, 1), (3, 1), (5, 1), (7, 1), (7, 2), (3, 2)])
-@pytest.mark.parametrize("pass_", PASSES)
-def test_other_registers(pass_: str, window: int, stride: int) -> None:
+@pytest.mark.parametrize(("walk", "pass_"), diagonal([(1, 1), (3, 1), (5, 1), (7, 1), (7, 2), (3, 2)], PASSES))
+def test_other_registers(walk: tuple[int, int], pass_: str) -> None:
     """With the other registers the sums are the same, and in the filter pass in another order."""
+    window, stride = walk
     shape = ConvShape.of((3, 4, 9, 11), (9, 4, window, window), (stride, stride), (window // 2, window // 2))
     ours, has = run(pass_, shape), cpu.has_avx512()
     with mock.patch.object(cpu, "has_avx512", lambda: not has):

@@ -25,6 +25,7 @@ from refimpl.planner import DoesNotFit, Program
 
 ITERATIONS = 12
 TITAN_X = MACHINES["titan-x"].with_catalogue("own")
+QUICK = {"combined": "combined effort=20"}  #: preset → how it is planned here
 NAMES = ("tiny-vit", "tiny-gpt", "tiny-bert", "tiny-llama")
 ORDERS: tuple[Callable[[], LegalOrder], ...] = (CopiesEarly, CopiesLate, lambda: Drawn(1), lambda: Drawn(2))
 
@@ -65,7 +66,7 @@ def test_every_preset_comes_to_the_bits_of_the_baseline(name: str) -> None:
     assert len({*expected[0]}) == ITERATIONS and {*expected[1]} == {one.name for one in state_tensors(made)}
     same = TITAN_X.with_algorithms(whole.algorithms)
     for number, preset in enumerate(PRESETS):
-        program, shares[preset] = in_little(made, preset, same, needed)
+        program, shares[preset] = in_little(made, QUICK.get(preset, preset), same, needed)
         program.verify()
         assert run(program, source, order=ORDERS[number % len(ORDERS)](), poison=True) == expected, preset
     assert shares["combined"] == 1 / 3 and max(shares["superneurons"], shares["accudnn"]) <= 0.4

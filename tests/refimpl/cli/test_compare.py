@@ -49,6 +49,7 @@ def test_by_default_the_fastest_setup_of_every_paper_that_fits(refimpl: Command)
     assert [row["paper"] for row in rows if not row["fits"]] == ["baseline", "vDNN++"]
 
 
+@pytest.mark.matrix
 def test_a_papers_row_is_the_best_of_all_combinations_of_its_own_modules(refimpl: Command) -> None:
     """VGG-16 on 12 GiB: SuperNeurons' offload with its own dynamic workspaces, at 1.31 × and not at 2.96 ×."""
     asked = ("compare", "vgg16", "--batch", 256, "--budget", "12GiB", "--effort", 1, "--no-verify", "--json", *MACHINE)

@@ -73,7 +73,7 @@ def test_all_of_it(
     plan_vgg16 = demo.plan_vgg16
     monkeypatch.setattr(demo, "plan_vgg16", lambda: programs.update(plan_vgg16()) or programs)
     monkeypatch.setattr(demo, "WANTED", 0.5)
-    short = dataclasses.replace(COMBINED, effort=60)
+    short = dataclasses.replace(COMBINED, effort=10)
     monkeypatch.setitem(PRESETS, "combined", dataclasses.replace(PRESETS["combined"], setup=short))
     emulated: list[tuple[Program, list[float]]] = []
 

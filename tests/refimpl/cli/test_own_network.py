@@ -10,6 +10,7 @@ import pytest
 
 import refimpl
 from refimpl import cli
+from tests.matrix import diagonal
 from tests.refimpl.network.onnx_files import everything, small
 
 
@@ -62,16 +63,18 @@ def tiny_maps(batch):
 """
 
 
-@pytest.mark.parametrize("make", ["softmax", "one_layer", "no_convolution", "tiny_maps"])
 @pytest.mark.parametrize(
-    "command",
-    [
-        "compare --batch 2 --effort 20",
-        "optimum --batch 2 --budget 0.9 --effort 20 --enumerate 1",
-        "pareto --batch 2 --points 2 --jobs 1 --effort 20",
-        "tune --budget 1MiB",
-        "tune --budget 1MiB --policy vdnnpp-dyn",
-    ],
+    ("command", "make"),
+    diagonal(
+        [
+            "compare --batch 2 --effort 20",
+            "optimum --batch 2 --budget 0.9 --effort 20 --enumerate 1",
+            "pareto --batch 2 --points 2 --jobs 1 --effort 20",
+            "tune --budget 1MiB",
+            "tune --budget 1MiB --policy vdnnpp-dyn",
+        ],
+        ["softmax", "one_layer", "no_convolution", "tiny_maps"],
+    ),
 )
 def test_networks_of_a_layer_or_without_convolutions_or_with_tiny_maps(
     make: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -26,6 +26,7 @@ from refimpl.machine.model import in_order
 from refimpl.names.machines import named as machine
 from refimpl.names.presets import setup
 from refimpl.network.zoo import build
+from tests.matrix import some
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong
 
@@ -67,7 +68,7 @@ def test_the_document(refimpl: Command) -> None:
 @pytest.mark.slow
 def test_a_process_has_little_memory_beside_the_arena() -> None:
     """Python, NumPy and Numba with their tables, the plan, and nothing that grows with the network."""
-    command = ["run", "alexnet", "--batch", "8", "--rate", "1e-4", "--steps", "2", "--backend", "cpu", "--json"]
+    command = ["run", "alexnet", "--batch", "8", "--rate", "1e-4", "--steps", "1", "--backend", "cpu", "--json"]
     done = subprocess.run([sys.executable, "-m", "refimpl", *command], capture_output=True, text=True)
     document = json.loads(done.stdout)
     if document["process_bytes"] is None:
@@ -103,7 +104,7 @@ def calibrated(first: str) -> Machine:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["baseline", "superneurons", "vdnn-dyn"])
+@pytest.mark.parametrize("policy", some(["baseline", "superneurons", "vdnn-dyn"], "superneurons"))
 def test_a_run_is_repeated_and_resumed_to_the_bit_on_a_machine_with_another_calibration(
     refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:

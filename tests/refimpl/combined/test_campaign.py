@@ -66,7 +66,10 @@ def test_a_paper_at_the_floor_closes_a_point_for_the_papers_that_it_is_among() -
 
 @pytest.mark.slow
 def test_a_row_is_what_the_planner_gives() -> None:
-    kept = next(row for row in rows() if row["case"] == "alexnet/256" and campaign.is_open(row))
+    """The open point of a network that took the least time."""
+    kept = min(
+        (row for row in rows() if row["case"] == "alexnet/256" and campaign.is_open(row)), key=lambda row: row["cpu"]
+    )
     point = next(point for point in campaign.points_of("alexnet/256") if point.budget == kept["budget"])
     again = campaign.row(point)
     assert {name: again[name] for name in kept if name != "cpu"} == {name: kept[name] for name in kept if name != "cpu"}

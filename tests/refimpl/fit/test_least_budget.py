@@ -15,12 +15,13 @@ from refimpl.network.zoo import NETWORKS, build
 from refimpl.planner import Setup
 from refimpl.planner.baseline import LayerWise
 from refimpl.planner.largest import attempt, unlimited
+from tests.matrix import some
 
 TITAN_X = MACHINES["titan-x"]
-FEW = {"lenet", "alexnet", "vgg16", "googlenet", "tiny-resnet", "alexnet:superneurons"}  # the others are slow
+FEW = ("lenet", "alexnet", "vgg16", "googlenet", "tiny-resnet", "alexnet:superneurons")  # the others are slow
 
 
-@pytest.mark.parametrize("name", [pytest.param(one, marks=[] if one in FEW else pytest.mark.slow) for one in NETWORKS])
+@pytest.mark.parametrize("name", some(NETWORKS, *FEW))
 def test_all_of_what_the_baseline_needs_holds_the_baseline(name: str) -> None:
     network = build(name)
     needed = budget_bytes("1.0", network, TITAN_X)
@@ -75,10 +76,11 @@ def test_a_plan_that_moves_nothing_is_replayed_and_not_planned_again(
 def test_the_least_budget_of_combined_is_searched_for() -> None:
     """Its unlimited plan moves nothing; with less memory it finds another one."""
     network = build("tiny-vgg")
-    least = least_budget(network, setup("combined"), TITAN_X, 1 << 16)
+    combined = setup("combined effort=20")
+    least = least_budget(network, combined, TITAN_X, 1 << 16)
     baseline_least = least_budget(network, baseline(), TITAN_X, 1 << 16)
     assert least is not None and baseline_least is not None and least < 0.6 * baseline_least
-    assert attempt(network, setup("combined"), TITAN_X, least, exact=True) is not None
+    assert attempt(network, combined, TITAN_X, least, exact=True) is not None
 
 
 def test_a_remedy_names_a_smaller_pool_or_a_larger_budget() -> None:

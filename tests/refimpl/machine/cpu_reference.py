@@ -30,8 +30,12 @@ SECONDS, TURNS, IN_A_ROW = 30.0, 5, 2e-4
 IN_CACHE, COPIES = 3 << 20, (1 << 14, 1 << 15, 1 << 16)  #: bytes; elements
 
 
-def networks() -> list[Network]:
-    """Every kernel in more sizes than a calibration has, depthwise convolutions, wide filters, and small maps."""
+def networks(gradients: int = 10_000) -> list[Network]:
+    """Every kernel in more sizes than a calibration has, depthwise convolutions, wide filters, and small maps.
+
+    Args:
+        gradients: how many the network has whose gradients are clipped together.
+    """
     b = Builder("depthwise", (4, 8, 28, 28))
     b.conv(96, 1)
     for window in (3, 5):
@@ -75,7 +79,7 @@ def networks() -> list[Network]:
         small = b.build()
         networks += [small, small.inference()]
     b = Builder("many gradients", (1, 1, 1, 1))
-    for _ in range(10_000):
+    for _ in range(gradients):
         b.conv(1, 1, bias=False)
     b.softmax()
     networks.append(b.build().trained_by("adamw", clip=1.0))
