@@ -15,6 +15,7 @@ from refimpl.planner import DoesNotFit, Program, Setup
 from refimpl.planner.heading import opaque_shares
 from refimpl.report.figures import average_live_bytes, choices, fragmentation, pool_size, traffic
 from refimpl.report.times import step_times
+from refimpl.report.uncounted import uncounted
 
 #: Field → meaning; a dot leads into an object, `[]` into the entries of a list.
 FIELDS = {
@@ -108,6 +109,7 @@ def plan_json(program: Program, timeline: Timeline, baseline_seconds: float | No
         "fits": True,
         "network_wide_bytes": network_wide_bytes(program.network, workspace),
         "resident_bytes": program.network.resident_bytes,
+        **({"not_counted": [one._asdict() for one in items]} if (items := uncounted(program)) else {}),
         "average_live_bytes": average_live_bytes(program),
         "peak": {
             "live_bytes": peak.live_bytes,

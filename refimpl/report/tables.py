@@ -25,6 +25,7 @@ from refimpl.report.comparison import Compared, shortest
 from refimpl.report.figures import average_live_bytes, choices, fragmentation, title, traffic
 from refimpl.report.markdown import markdown_table
 from refimpl.report.times import step_times
+from refimpl.report.uncounted import Uncounted, uncounted
 from refimpl.text import counted, duration, size
 
 WIDTH = 100  #: columns
@@ -194,8 +195,14 @@ def plan_table(program: Program, timeline: Timeline, baseline_seconds: float | N
         ["  stalled", duration(timeline.stall), share(timeline.stall, timeline.seconds)],
         *_reduced(program, timeline),
         ["instructions", f"{len(program.instructions):,}", counted(counts.waits, "wait") + " among them"],
+        *([f"not counted: {one.name}", _range(one), one.why] for one in uncounted(program)),
     ]
     return Table(title(program, timeline), ["", "figure", "remark"], rows, frozenset({"figure"}), ("remark",))
+
+
+def _range(one: Uncounted) -> str:
+    """From its least to its most."""
+    return "not known" if one.most is None else f"{size(one.least)} to {size(one.most)}"
 
 
 def _why_this_pool(program: Program) -> str:

@@ -211,6 +211,8 @@ class _Description:
         if operator in KINDS and maps:
             wide = operator == "linear" and len(seen.node.meta["val"].shape) > 2
             return "conv" if wide else KINDS[operator]  # of every position, as a convolution of one by one
+        if operator in ("cat", "concat") and maps == 1 and not weights:  # of one map, or of several parts of one
+            return "concat"
         if operator in OF_TWO and maps and maps + weights > 1:
             return OF_TWO[operator][maps == 1]
         return "opaque_product" if seen.forward_flops else "opaque"

@@ -16,6 +16,9 @@ from refimpl import NetworkError
 from refimpl.network import Network
 from refimpl.planner.context import PlanContext
 from refimpl.planner.heading import heading, opaque_shares
+from refimpl.report.json import plan_json
+from refimpl.report.tables import plan_table
+from refimpl.report.uncounted import uncounted
 from tests.messages import raises_naming
 
 torch = pytest.importorskip("torch")
@@ -254,6 +257,23 @@ def test_gradients_stay_until_the_optimiser_and_its_states_are_resident() -> Non
     read = {tensor for tensor in last.uses if tensor.kind == "weight gradient" and " by " not in tensor.name}
     assert sum(tensor.nbytes for tensor in read) == learnt
     assert network.origins["embedding"] == "table" and adam.origins == network.origins
+
+
+def test_what_a_plan_does_not_count_is_an_item_with_its_range() -> None:
+    """Names in forward may keep the maps of conv, roll and cumsum, and the output; a column has 27 numbers."""
+    program = refimpl.plan(refimpl.networks.from_torch(Odd(), (4, 3, 16, 16)), "baseline", "titan-x", "12GiB")
+    items = {one.name: (one.least, one.most) for one in uncounted(program)}
+    assert items["names in forward"] == (0, 3 * 4 * 8 * 16 * 16 * 4 + 4 * 5 * 4)
+    assert items["cuDNN's workspaces"] == (0, 4 * 16 * 16 * 27 * 4)
+    assert items["the optimiser's temporaries"] == (0, 4 * (8 * 27 + 8 + 5 * 8 + 5))
+    assert items["rounding"] == (0, 0) and items["the context"] == (0, None)
+    document = plan_json(program, program.simulate())
+    assert [one["name"] for one in document["not_counted"]] == [*items]
+    assert document["opaque"]["operators"] == {"roll": 1, "cumsum": 1, "mean": 1}
+    told = plan_table(program, program.simulate()).text()
+    assert "not counted: the context" in told and "67% of the bytes opaque" in told
+    own = refimpl.plan(refimpl.networks.lenet(batch=8), "baseline", "titan-x", "12GiB")
+    assert uncounted(own) == [] and "not counted" not in plan_table(own, own.simulate()).text()
 
 
 def test_what_cannot_be_exported_is_refused_with_the_users_own_line() -> None:
