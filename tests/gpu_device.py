@@ -24,9 +24,6 @@ SELECTED = {
     "test_kernels": tuple(f"test_the_gpu_agrees_with_the_oracle_the_cpu_and_itself[{case}" for case in (
         "gemm textbook", "pool.forward max, 2x2", "lrn.forward", "softmax.backward", "elementwise.axpy",
     )),
-    "test_superneurons": (
-        "test_no_preset_changes_a_bit_and_the_peak_is_the_predicted[lenet:superneurons-offload]",
-    ),
     "test_vdnnpp": (
         "test_no_preset_changes_a_bit_and_the_peak_is_the_predicted[lenet:vdnnpp-vdnnpp-compressed-vdnnpp-all",
     ),

@@ -23,6 +23,7 @@ from refimpl.cli.resolve import RECOMPUTE, assigned
 from refimpl.cli.terminal import print_json
 from refimpl.report import page
 from refimpl.studies.bench import command as bench
+from tests.matrix import more
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command
 
@@ -36,8 +37,9 @@ def test_the_command_alone_explains_itself(refimpl: Command) -> None:
     ("arguments", "buffered"),
     [
         ([], ""),
-        (["plan", "--help"], "1"),
-        *((["plan", "lenet", "--machine", "titan-x", "--json"], buffered) for buffered in ("", "1")),
+        more(["plan", "--help"], "1"),
+        (["plan", "lenet", "--machine", "titan-x", "--json"], "1"),
+        more(["plan", "lenet", "--machine", "titan-x", "--json"], ""),
     ],
 )
 def test_a_full_disk_is_one_line_and_status_2(arguments: list[str], buffered: str) -> None:
@@ -292,10 +294,10 @@ sys.exit(main(["list"]))
     ("closed", "arguments", "status"),
     [
         (">&-", "plan lenet", 0),
-        (">&-", "list networks", 0),
+        more(">&-", "list networks", 0),
         (">&- <&-", "trace lenet --out trace.json", 0),
-        (">&-", "plan lenetx", 2),
-        ("2>&-", "plan lenetx", 2),
+        more(">&-", "plan lenetx", 2),
+        more("2>&-", "plan lenetx", 2),
         ("<&- >&- 2>&-", "plan lenetx", 2),
     ],
 )

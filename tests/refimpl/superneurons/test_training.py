@@ -220,7 +220,7 @@ def test_the_baseline_trains_to_the_same_bits(network: Network, wanted: Setup, o
     assert differing(state, the_baselines_training(program)) == []
 
 
-@pytest.mark.slow
+@pytest.mark.matrix  # `make test` draws deep networks for all papers' modules together: tests/refimpl/backend/
 @given(networks(layers=40, side=8), st.one_of(stages, mixtures()), tightness, orders, machines)
 @settings(max_examples=8)
 def test_deep_networks_too(network: Network, wanted: Setup, spare: float, order: LegalOrder, on: Any) -> None:

@@ -100,7 +100,7 @@ def test_whatever_the_dynamic_policy_adopts(
     assert adopted in (trial.setup for trial in program.tried if trial.fits)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix  # `make test` draws deep networks for all papers' modules together: tests/refimpl/backend/
 @given(networks(layers=30, side=8), st.one_of(static_policies, dynamic_policies), tightness, orders, st.booleans())
 @settings(max_examples=15)
 def test_deep_networks_too(network: Network, policy: Setup, spare: float, order: LegalOrder, slow: bool) -> None:
