@@ -290,6 +290,7 @@ sys.exit(main(["list"]))
     assert (done.returncode, done.stderr) == (130, "refimpl list: interrupted\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("closed", "arguments", "status"),
     [

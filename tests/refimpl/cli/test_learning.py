@@ -17,6 +17,7 @@ ADAMW = ("--optimiser", "adamw", "--clip", 1, "--decay-on", "weights", "--freeze
 SCHEDULED = (*ADAMW, "--betas", "0.8,0.9", "--rate", 0.002, "--schedule", "cosine", "--warmup", 2)
 
 
+@pytest.mark.slow
 def test_a_plan_and_a_comparison_have_the_bytes_of_the_optimiser(refimpl: Command) -> None:
     network = build("lenet", 8)
     for command in ("plan", "compare"):

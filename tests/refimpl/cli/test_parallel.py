@@ -254,6 +254,7 @@ def rank_of(pid: int) -> int | None:
     return int(found[1]) if found and b"--parallel" in words and b"guard.py" not in b"".join(words) else None
 
 
+@pytest.mark.slow
 @needs_mpi
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_launcher_of_another_mpi_is_one_line(rank: int) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
+import pytest
+
 from refimpl.combined.papers import best_of, papers
 from refimpl.machine import MACHINES
 from refimpl.names.presets import PAPERS, setup
@@ -28,6 +30,7 @@ def test_every_paper_has_its_presets_and_every_choice_of_algorithms() -> None:
     assert offload == setup("superneurons-offload") and offload.algorithms.name == "superneurons-dynamic"
 
 
+@pytest.mark.slow
 def test_the_best_is_the_fastest_that_fits_and_the_first_of_equals() -> None:
     for own in papers().values():
         programs = [attempt(LENET, one, TITAN_X, BUDGET) for one in own]
@@ -52,6 +55,7 @@ def test_compression_is_tried_only_where_the_same_setup_without_it_does_not_fit(
     assert not any(one.setup.pinned.uses_store for one in best.tried) and len(best.tried) == len(own) / 2
 
 
+@pytest.mark.slow
 def test_vdnn_and_vdnnpp_are_compared_under_the_same_searches() -> None:
     """VGG-16 on 12 GiB: with no POOL that searches both papers' `all` fit, vDNN++'s faster; else neither does."""
     vgg, budget = build("vgg16", 256), 12 << 30

@@ -228,6 +228,7 @@ def test_a_sample_is_without_what_a_launch_of_as_many_blocks_costs(
     assert samples == of_each
 
 
+@pytest.mark.slow
 def test_a_small_workspace_stays_in_the_caches_between_launches(
     costs: dict[str, Units], monkeypatch: pytest.MonkeyPatch
 ) -> None:

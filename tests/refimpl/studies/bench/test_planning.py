@@ -33,6 +33,7 @@ def test_a_plan_that_is_given_up_early_takes_a_part_of_a_whole_one() -> None:
     assert 0 < planning.measure_given_up(turns=3) < 0.7 * whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["baseline", "vdnn-all", "superneurons-liveness", "combined"])
 def test_how_a_preset_grows_is_measured(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a budget that it fits, and for a search with the same number of plans at every size."""
