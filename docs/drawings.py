@@ -18,6 +18,7 @@ WALL, PAPER = "var(--color-brand-primary, #2962ff)", "var(--color-background-sec
 PURPOSE = {
     "kernels": "plain Numba CUDA kernels: nothing else knows how to compute",
     "refimpl.text": "sizes, durations, names",
+    "refimpl.torch": "a plan carried out in PyTorch's own training; it needs PyTorch alone",
     "refimpl.network": "what is trained: layers, calls, steps, routes; the zoo of networks",
     "refimpl.memory": "allocators: where a block of bytes goes",
     "refimpl.machine": "models of GPUs, profiles, the simulator",

@@ -15,6 +15,7 @@ SHIM = "kernels/shim.py"
 #: Imports point downwards only: a room may import from rooms of a lower floor and from itself.
 FLOORS = (
     ("kernels", "refimpl.text"),
+    ("refimpl.torch",),  # what carries a plan out needs PyTorch alone
     ("refimpl.network",),
     ("refimpl.memory", "refimpl.machine"),
     ("refimpl.planner",),

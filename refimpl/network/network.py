@@ -45,6 +45,7 @@ class Network:
         self.ranks = 1  #: that train together
         self.file: str | None = None  #: the ONNX file that it came from
         self.origins: dict[str, str] = {}  #: node of the export of a PyTorch module → the layer with its numbers
+        self.fingerprint = ""  #: of that export
         self.initial: dict[str, FirstValues] = {}  #: tensor → values from a file or a module; the others' are drawn
         route = described or from_several(self.data, lambda layer: layer.producers, lambda layer: layer.consumers)
         self.layers = [layer for layer in route if layer not in self.data]
@@ -93,7 +94,8 @@ class Network:
         with collector_paused():
             layers = [again[layer] for layer in self.layers] if self.conventions.as_pytorch else None
             other = Network(self.name, data, ends, self.conventions, learning, layers)
-        other.file, other.initial, other.origins = self.file, self.initial, self.origins
+        other.file, other.initial = self.file, self.initial
+        other.origins, other.fingerprint = self.origins, self.fingerprint
         other.cannot_run, other.opaque = self.cannot_run, self.opaque
         return other
 

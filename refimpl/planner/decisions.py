@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from refimpl.network import Tensor
-from refimpl.planner.instructions import CopyIn, CopyOut, Free, Launch
+from refimpl.planner.instructions import Copy, CopyIn, CopyOut, Free, Launch
 
 if TYPE_CHECKING:
     from refimpl.planner.program import Program
@@ -43,7 +43,7 @@ def decisions(program: Program) -> dict[str, Any]:
         there.append(order)
     maps = [tensor for tensor in network.managed if tensor.kind == "map"]
     fates = {tensor: program.fates[tensor] for tensor in maps if tensor in program.fates}
-    counts = program.counts
+    copies = [it for it in program.instructions if isinstance(it, Copy) and it.tensor.kind == "map"]
     return {
         "format": FORMAT,
         "network": network.name,
@@ -51,7 +51,8 @@ def decisions(program: Program) -> dict[str, Any]:
         "machine": program.machine.name,
         "budget": program.budget,
         "resident": program.network.resident_bytes,
-        "input": [[*network.input.shape], network.input.dtype],
+        "fingerprint": network.fingerprint,
+        "inputs": [[[*layer.shape], layer.y.dtype] for layer in network.data],
         "maps": {
             tensor.name: {
                 "bytes": tensor.nbytes,
@@ -71,8 +72,8 @@ def decisions(program: Program) -> dict[str, Any]:
         "predicted": {
             "held": _held_at_the_turn(program),
             "peak": max(row.transient_bytes for row in program.rows),
-            "out": counts.offloaded_bytes,
-            "in": counts.prefetched_bytes + counts.on_demand_bytes,
+            "out": sum(it.nbytes for it in copies if isinstance(it, CopyOut)),
+            "in": sum(it.nbytes for it in copies if isinstance(it, CopyIn)),
             "seconds": program.planned_seconds,
         },
     }

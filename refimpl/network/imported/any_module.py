@@ -57,8 +57,12 @@ def network_of(
         autocast: a type of numbers, as in `torch.bfloat16`; None: as the module has them.
         below: the path of the user's module in what was exported.
     """
+    from refimpl.torch.exporting import fingerprint
+
     observed = Observed(torch, exported, module, autocast)
-    return _Description(observed, exported, keeps == "pytorch", below).network(name)
+    network = _Description(observed, exported, keeps == "pytorch", below).network(name)
+    network.fingerprint = "" if below else fingerprint(exported.graph.nodes)
+    return network
 
 
 def with_loss(torch: Any, module: Any, loss: Any) -> Any:

@@ -42,6 +42,7 @@ class Graph:
     outputs: list[str]
     dtype: str = "float32"  #: of the input; "int32": it is tokens
     file: str | None = None  #: that trained weights can be written back to
+    fingerprint: str = ""  #: of a module's export
 
 
 class Value(NamedTuple):

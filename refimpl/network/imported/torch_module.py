@@ -153,6 +153,8 @@ class TorchTranslation:
     """The graph of one module."""
 
     def __init__(self, torch: Any, module: Any, exported: Any, shape: tuple[int, ...], dtype: str) -> None:
+        from refimpl.torch.exporting import fingerprint
+
         signature = exported.graph_signature
         stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
         self.torch, self.batch = torch, shape[0]
@@ -190,6 +192,7 @@ class TorchTranslation:
         finally:
             self.vmaps.close()
         self.graph = Graph(type(module).__name__, "PyTorch", "", shape, self.nodes, outputs, dtype)
+        self.graph.fingerprint = fingerprint(exported.graph.nodes)
 
     def _translate(self, node: Any) -> None:
         call = TorchCall(self, node)

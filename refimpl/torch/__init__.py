@@ -1,0 +1,17 @@
+"""A plan carried out in PyTorch's own training.  Needs PyTorch, and nothing else that Python does not have.
+
+step_orders    what the plan orders before and after each step      exporting      the module as a list of operators
+blocks         what autograd saved, wherever its bytes are          running_again  a node of forward, run again
+iteration      one forward and its backward pass                    planned        the module that a user calls
+transfers      copies: on the CPU, on CUDA, emulated                reporting      held and moved beside predicted
+meter          bytes of live tensors, counted on the CPU            planned_error  one line that says what to do
+"""
+
+from __future__ import annotations
+
+from refimpl.torch.meter import Meter
+from refimpl.torch.planned import Planned
+from refimpl.torch.planned_error import PlannedError
+from refimpl.torch.transfers import DeferredTransfers, Transfers
+
+__all__ = ["DeferredTransfers", "Meter", "Planned", "PlannedError", "Transfers"]

@@ -1,0 +1,237 @@
+"""One forward pass and the backward pass that belongs to it.
+
+Forward runs the operators of the export on the module's live weights, and autograd records them as usual.  `_pack` is
+called for everything that backward will read: it remembers the block instead of the tensor.  A hook before and one
+after the node of autograd that belongs to a layer are the two ends of the layer's backward step; there the plan's
+orders are carried out, as they are before and after each forward step.  vDNN's prefetch window is such orders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+from weakref import WeakSet, ref
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from refimpl.torch.blocks import CHANGED, BlockTable, SavedTensor, StorageBlock
+from refimpl.torch.exporting import ExportedModule, Operator, Slot
+from refimpl.torch.running_again import Autocast, NodeRun
+from refimpl.torch.step_orders import Order, StepOrders
+from refimpl.torch.transfers import Transfers
+
+SMALL = 16  #: a by-product of fewer bytes than the output's over this is kept: batch statistics
+
+
+class Iteration:
+    """The blocks of one forward pass.  Its backward pass keeps it alive through autograd's hooks."""
+
+    def __init__(self, exported: ExportedModule, orders: StepOrders, transfers: Transfers, lean: bool) -> None:
+        self.exported, self.orders, self.transfers, self.lean = exported, orders, transfers, lean
+        self._moved = transfers.out_bytes, transfers.in_bytes  #: before it
+        self.table = BlockTable(transfers)
+        self.held = 0  #: bytes of blocks on the device at the end of forward
+        self._holding: dict[str, WeakSet[StorageBlock]] = {}  #: map → its block, and by-products
+        self._draining: WeakSet[StorageBlock] = WeakSet()
+        self._made: list[tuple[int, StorageBlock]] = []  #: what the running operator saves beside its output
+        self._saved = 0  #: tensors that it has saved
+
+    def forward(self, inputs: list[Any]) -> Any:
+        """The module's outputs, flattened."""
+        exported = self.exported
+        values: list[Any] = [None] * exported.width
+        blocks: list[Any] = [None] * exported.width  #: the block of each value, or of several values in a tuple
+        for slot, part, name in exported.state:
+            values[slot] = getattr(part, name)
+        for slot, value in (*exported.constants, *zip(exported.given, inputs, strict=True)):
+            values[slot] = value
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                self.table.fixed.add(value.untyped_storage()._cdata)
+        device = next((value.device for value in inputs if isinstance(value, torch.Tensor)), torch.device("cpu"))
+        autocast = Autocast.now(device.type)
+        try:
+            with saved_tensors_hooks(self._pack, _unpack):
+                for operator in exported.operators:
+                    self._run(operator, values, blocks, autocast)
+                    for slot in operator.done:
+                        values[slot] = None
+                        if blocks[slot] is not None:
+                            self._leave(blocks[slot])
+                            blocks[slot] = None
+        finally:
+            self.table.operator, self._made = None, []
+        self.obey(self.orders.end)
+        for name, slot in exported.written:
+            _write(exported, name, values[slot])
+        self.held = self.table.held()
+        return [values[one] if isinstance(one, Slot) else one for one in exported.outputs]
+
+    def _run(self, operator: Operator, values: list[Any], blocks: list[Any], autocast: Autocast) -> None:
+        orders = self.orders.forward.get(operator.name)
+        if orders is not None:
+            self.obey(orders.before)
+        maps = self.orders.maps.get(operator.name, ())
+        own = None if operator.overwrites is None else blocks[operator.overwrites]
+        if own is not None:
+            own.before_change()
+        run = None
+        if self.lean or any(name in self.orders.recomputed for name in maps):
+            run = NodeRun(operator, values, blocks, own, autocast)
+        self.table.operator, self._made, self._saved = operator, [], 0
+        args, kwargs = operator.filled(values)
+        out = operator.target(*args, **kwargs)
+        values[operator.out] = out
+        if isinstance(out, torch.Tensor):
+            block = self.table[out]
+            if block is not None:
+                blocks[operator.out] = block
+                block.readers += 1
+                if block is own or block.made_by is operator:
+                    self._note(block, own, maps, run, out)
+            if orders is not None:
+                self._hook(out.grad_fn, operator.name)
+        elif isinstance(out, tuple | list):  # of several outputs none is computed again
+            its = [self.table[one] for one in out if isinstance(one, torch.Tensor)]
+            blocks[operator.out] = its
+            for one in (*its, *(made for _, made in self._made)):
+                if one is not None and one.made_by is operator and not one.map:
+                    self._hold(one, maps[0] if maps else "")
+            for one in its:
+                if one is not None:
+                    one.readers += 1
+        if orders is not None:
+            self.obey(orders.after)
+
+    def _note(
+        self, block: StorageBlock, own: StorageBlock | None, maps: Sequence[str], run: NodeRun | None, out: Any
+    ) -> None:
+        """Which map the block holds from now on, and how it is computed again."""
+        before, earlier = block.map, list(block.runs)
+        self._hold(block, maps[0] if maps else block.map)
+        again = run is not None and self._is_dropped(block.map, run)
+        if block is own:
+            block.version = out._version
+            again = again and bool(block.runs)  # else what came before cannot be computed again
+        if not again or block is not own:
+            block.runs = []
+        if again and run is not None:
+            block.runs.append(run)
+            run.read(block)
+        rest = list(maps[1:])
+        for number, made in self._made:
+            if made is not block:
+                self._note_by_product(number, made, block, rest, run, earlier, before)
+
+    def _note_by_product(
+        self, number: int, made: StorageBlock, block: StorageBlock, rest: list[str], run: NodeRun | None,
+        earlier: list[Any], before: str,
+    ) -> None:  # fmt: skip
+        """The same of a mask, of indices: of what a node saves beside its output.
+
+        Args:
+            number: which of the tensors that the node saved.
+            made: its block.
+            block: the output's.
+            rest: names of the layer's maps that are not found yet.
+            run: of the node.
+            earlier: what computes the block before the node overwrites it, if it does.
+            before: the map that the block had; a clone of it holds that map from now on.
+        """
+        name = next((name for name in rest if self.orders.bytes.get(name) == made.nbytes), None)
+        if name is None and made.nbytes * SMALL < block.nbytes:
+            return
+        if name is not None:
+            rest.remove(name)
+        self._hold(made, name or (before if made.nbytes == block.nbytes else "") or block.map)
+        made.beside = ref(block)
+        overwritten = run is not None and run.operator.overwrites is not None
+        if run is not None and (earlier or not overwritten) and self._is_dropped(made.map, run):
+            made.runs = [*earlier, run] if overwritten else [run]
+            run.missing[number] = ref(made)
+            run.read(made)
+            if self.lean and name is None:
+                made.free()
+
+    def _is_dropped(self, name: str, run: NodeRun) -> bool:
+        """Whether the plan drops the map; a lean iteration may drop what costs no input that is not held anyway."""
+        return name in self.orders.recomputed or (self.lean and run.reads_saved())
+
+    def _hold(self, block: StorageBlock, name: str) -> None:
+        """From now on the block has the map of this name."""
+        if block.map != name and block.map in self._holding:
+            self._holding[block.map].discard(block)
+        block.map = name
+        if name in self.orders.ordered:
+            self._holding.setdefault(name, WeakSet()).add(block)
+
+    def moved(self) -> tuple[int, int]:
+        """Bytes copied out and in since its forward pass began, by it and by iterations that overlap it."""
+        before_out, before_in = self._moved
+        return self.transfers.out_bytes - before_out, self.transfers.in_bytes - before_in
+
+    def _leave(self, block: Any) -> None:
+        for one in block if isinstance(block, list) else (block,):
+            if one is not None:
+                one.leave()
+
+    def _hook(self, grad_fn: Any, name: str) -> None:
+        """Both ends of a layer's backward step."""
+        orders = self.orders.backward.get(name)
+        if grad_fn is None or orders is None:
+            return
+        if orders.before:
+            grad_fn.register_prehook(partial(self._at_step, orders.before))
+        if orders.after:
+            grad_fn.register_hook(partial(self._at_step, orders.after))
+
+    def _at_step(self, orders: tuple[Order, ...], *gradients: Any) -> None:
+        self.obey(orders)
+
+    def obey(self, orders: tuple[Order, ...]) -> None:
+        """Carry out a plan's orders for the blocks that hold their maps."""
+        for verb, name in orders:
+            for block in tuple(self._holding.get(name, ())):
+                getattr(block, verb)()
+                if block.leaving and not block.readers:
+                    self._draining.add(block)
+        if self._draining:
+            for block in tuple(self._draining):
+                if block.leaving:
+                    block.release()
+                if not block.leaving:
+                    self._draining.discard(block)
+
+    def _pack(self, tensor: Any) -> Any:
+        """Called by autograd for every tensor that it saves."""
+        number, self._saved = self._saved, self._saved + 1
+        if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
+            return tensor, tensor._version
+        operator = self.table.operator
+        block = None if operator is None else self.table[tensor]
+        if block is None:
+            return tensor, tensor._version
+        if block.made_by is operator and not block.saved and not block.readers:
+            self._made.append((number, block))
+        block.note_saved()
+        return SavedTensor(tensor, block)
+
+
+def _unpack(packed: Any) -> Any:
+    """Called by autograd when backward needs what it saved."""
+    if isinstance(packed, SavedTensor):
+        return packed.unpacked()
+    tensor, version = packed
+    if tensor._version != version:
+        raise RuntimeError(CHANGED.format(tuple(tensor.shape), version, tensor._version))
+    return tensor
+
+
+def _write(exported: ExportedModule, name: str, value: Any) -> None:
+    """A buffer's value at the end of forward."""
+    path, _, own = name.rpartition(".")
+    buffer = getattr(exported.module.get_submodule(path), own)
+    with torch.no_grad():
+        buffer.copy_(value)

@@ -1,0 +1,44 @@
+"""What an iteration held and moved, beside what the plan predicted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from refimpl.text import size
+from refimpl.torch.planned_error import PlannedError
+
+
+def measured(planned: Any, meter: Any = None) -> dict[str, int | None]:
+    """Bytes of the latest iteration; `peak` is None where nothing has counted it.
+
+    Args:
+        planned: after a forward and a backward pass.
+        meter: that was entered for both; None: on CUDA PyTorch's own counter less the weights and their gradients.
+    """
+    last = planned.last
+    if last is None:
+        raise PlannedError("there is nothing to report: train an iteration first")
+    peak = None if meter is None else meter.peak
+    weights = list(planned.parameters())
+    if peak is None and weights and weights[0].is_cuda:
+        fixed = sum(2 * one.nbytes if one.requires_grad else one.nbytes for one in weights)
+        peak = torch.cuda.max_memory_allocated(weights[0].device) - fixed
+    moved = last.moved()
+    return {"held": last.held, "peak": peak, "out": moved[0], "in": moved[1]}
+
+
+def report(planned: Any, meter: Any = None) -> str:
+    """A table: held at the turn from forward to backward, peak, moved; predicted and measured."""
+    found, predicted = measured(planned, meter), planned.orders.plan["predicted"]
+    names = {
+        "held": "maps held at the turn", "peak": "peak beside the weights", "out": "copied to the host",
+        "in": "copied back",
+    }  # fmt: skip
+    lines = [f"{'':24} {'predicted':>12} {'measured':>12}"]
+    for key, name in names.items():
+        value = found[key]
+        lines.append(f"{name:24} {size(predicted[key]):>12} {'not counted' if value is None else size(value):>12}")
+    lines.append(f"{'blocks computed again':24} {'':>12} {planned.last.table.recomputed:>12}")
+    return "\n".join(lines)

@@ -1,0 +1,89 @@
+"""What a plan orders before and after each step, for the nodes of a module's export.
+
+A plan knows layers.  A layer's forward step is the first node that has its numbers; its backward step is the node of
+autograd that belongs to it.  A step without a node (the loss, say) leaves its orders to the next one that has a node.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from refimpl.torch.planned_error import PlannedError
+
+FORMAT = "refimpl decisions 1"
+VERBS = ("offload", "release", "free", "prefetch", "recompute")
+
+Order = tuple[str, str]  #: a verb and a map
+
+
+class Orders(NamedTuple):
+    """Of one step."""
+
+    before: tuple[Order, ...] = ()
+    after: tuple[Order, ...] = ()
+
+
+class StepOrders:
+    """A plan, read: what happens to which map, and at which node."""
+
+    def __init__(self, found: Mapping[str, Any]) -> None:
+        self.plan = found
+        layers = found["layers"]
+        #: Node → the maps of its layer, the output first, then what else its backward reads.
+        self.maps: dict[str, list[str]] = {
+            node: layers[name] for node, name in found["nodes"].items() if name in layers
+        }
+        self.recomputed = {name for name, one in found["maps"].items() if one["recomputed"]}
+        self.bytes = {name: one["bytes"] for name, one in found["maps"].items()}
+        self.forward: dict[str, Orders] = {}  #: node → its step's
+        self.backward: dict[str, Orders] = {}
+        self.end: tuple[Order, ...] = ()  #: what is left at the end of forward
+        nodes: dict[str, str] = {}  #: layer → its first node
+        for node, layer in found["nodes"].items():
+            nodes.setdefault(layer, node)
+        waiting: list[Order] = []
+        for step in found["steps"]:
+            forward = step["pass"] == "forward"
+            if not forward and not self.end:
+                self.end, waiting = tuple(waiting), []
+            before, after = (_orders(step.get(when, ())) for when in ("before", "after"))
+            if step["layer"] in nodes:
+                there = self.forward if forward else self.backward
+                there[nodes[step["layer"]]] = Orders((*waiting, *before), after)
+                waiting = []
+            else:
+                waiting += [*before, *after]
+        #: Maps that something happens to; the others are autograd's business alone.
+        self.ordered = {name for its in (*self.forward.values(), *self.backward.values()) for _, name in sum(its, ())}
+        self.ordered |= {name for _, name in self.end}
+
+
+def _orders(listed: Any) -> tuple[Order, ...]:
+    found = tuple((str(verb), str(name)) for verb, name in listed)
+    unknown = [verb for verb, _ in found if verb not in VERBS]
+    if unknown:
+        raise PlannedError(f"the plan has an order {unknown[0]!r}; this version knows {', '.join(VERBS)}")
+    return found
+
+
+def read_plan(plan: Any) -> StepOrders:
+    """A plan from a program, from `program.decisions()`, or from a JSON file with them."""
+    if hasattr(plan, "decisions"):
+        plan = plan.decisions()
+    if isinstance(plan, str | Path):
+        try:
+            plan = json.loads(Path(plan).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise PlannedError(f"{plan} is no file of decisions ({type(error).__name__}): {error}") from None
+    if not isinstance(plan, Mapping) or plan.get("format") != FORMAT:
+        raise PlannedError(
+            f"a plan is a program, its decisions() or a file of them ({FORMAT}); got {type(plan).__name__}"
+        )
+    if not plan["nodes"]:
+        raise PlannedError(
+            f"the plan is for {plan['network']}, which is no PyTorch module's: plan refimpl.networks.from_torch(...)"
+        )
+    return StepOrders(plan)

@@ -1,0 +1,331 @@
+"""A plan carried out in PyTorch: the bits of plain PyTorch, whatever the training loop does, and nothing left held."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refimpl
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from refimpl.torch import Meter, Planned, PlannedError  # noqa: E402
+from refimpl.torch.blocks import StorageBlock  # noqa: E402
+from tests.messages import raises_naming  # noqa: E402
+from tests.refimpl.torch.trained_modules import POLICIES, SHAPE, Beside, Branches, program_of, same  # noqa: E402
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def beside() -> Beside:
+    return Beside(Branches().train())
+
+
+@pytest.fixture(scope="module")
+def network(beside: Beside) -> Any:
+    return refimpl.networks.from_torch(beside.module, SHAPE)
+
+
+@pytest.fixture(scope="module")
+def planned(beside: Beside, network: Any) -> dict[str, Planned]:
+    return {policy: Planned(beside.module, program_of(network, policy)) for policy in POLICIES}
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """After every test all blocks are gone, and no cycle of references had to be collected for that."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+        assert not [one for one in gc.get_objects() if isinstance(one, StorageBlock)]
+    finally:
+        gc.enable()
+
+
+def retained(beside: Beside, model: Any) -> Any:
+    loss = functional.cross_entropy(model(beside.x), beside.y)
+    loss.backward(retain_graph=True)
+    loss.backward()
+    return loss
+
+
+def smaller(beside: Beside, model: Any) -> Any:
+    loss = functional.cross_entropy(model(beside.x[:5]), beside.y[:5])
+    loss.backward()
+    return loss
+
+
+def two_forwards(beside: Beside, model: Any) -> Any:
+    loss = functional.cross_entropy(model(beside.x), beside.y)
+    loss = loss + functional.cross_entropy(model(beside.x.flip(0)), beside.y)
+    loss.backward()
+    return loss
+
+
+def accumulated(beside: Beside, model: Any) -> Any:
+    beside.plain(model)
+    return beside.plain(model)
+
+
+def autocast(beside: Beside, model: Any) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = functional.cross_entropy(model(beside.x), beside.y)
+    loss.backward()
+    return loss
+
+
+def channels_last(beside: Beside, model: Any) -> Any:
+    loss = functional.cross_entropy(model(beside.x.to(memory_format=torch.channels_last)), beside.y)
+    loss.backward()
+    return loss
+
+
+def penalised(beside: Beside, model: Any) -> Any:
+    x = beside.x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(functional.cross_entropy(model(x), beside.y), x, create_graph=True)
+    loss = gradient.pow(2).sum()
+    loss.backward()
+    return loss
+
+
+def without_gradients(beside: Beside, model: Any) -> Any:
+    with torch.no_grad():
+        model(beside.x)
+    model.eval()
+    model(beside.x)
+    model.train()
+    return beside.plain(model)
+
+
+LOOPS = (
+    Beside.plain, retained, smaller, two_forwards, accumulated, autocast, channels_last, penalised, without_gradients,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
+def test_the_bits_of_plain_pytorch(beside: Beside, planned: dict[str, Planned], loop: Any) -> None:
+    def step(model: Any) -> Any:
+        return loop(beside, model)
+
+    right = beside.iteration(step, beside.module)
+    for policy, model in planned.items():
+        assert same(right, beside.iteration(step, model)), policy
+
+
+def test_plans_move_and_recompute(beside: Beside, planned: dict[str, Planned]) -> None:
+    for policy, model in planned.items():
+        beside.iteration(beside.plain, model)
+        assert model.last is not None
+        out, back = model.last.moved()
+        counts = model.orders.plan["predicted"]
+        assert (out > 0) == (counts["out"] > 0), policy
+        assert (back > 0) == (out > 0)
+        dropped = any(one["recomputed"] for one in model.orders.plan["maps"].values())
+        assert (model.last.table.recomputed > 0) == dropped, policy
+    assert planned["vdnn-all"].last.moved()[0] and planned["superneurons"].last.table.recomputed  # type: ignore[union-attr]
+
+
+def test_lean_recomputes_masks_too(beside: Beside, network: Any) -> None:
+    right = beside.iteration(beside.plain, beside.module)
+    for policy in ("baseline", "superneurons"):
+        program = program_of(network, policy)
+        lean, plain = Planned(beside.module, program, lean=True), Planned(beside.module, program)
+        assert same(right, beside.iteration(beside.plain, plain))
+        assert same(right, beside.iteration(beside.plain, lean))
+        gained = plain.last.held - lean.last.held  # type: ignore[union-attr]
+        assert gained > 0 if policy == "baseline" else gained >= 0
+
+
+def test_held_at_the_turn_is_what_the_meter_counts(beside: Beside, planned: dict[str, Planned]) -> None:
+    model = planned["superneurons"]
+    with Meter(model.parameters(), model.transfers) as meter:
+        loss = functional.cross_entropy(model(beside.x), beside.y)
+        meter.turn()
+        loss.backward()
+        held, peak = model.last.held, meter.peak  # type: ignore[union-attr]
+        loss_bytes = 8 * 10 * 4 + 4 + 4  # the loss, its total weight and its logarithms
+        assert held <= meter.held <= held + 2 * loss_bytes
+        assert peak >= meter.held
+        del loss
+    model.zero_grad()
+    table = model.report(meter)
+    assert "maps held at the turn" in table and "not counted" not in table
+    assert "not counted" in model.report()
+
+
+class Interrupting:
+    """An operator that stops."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("out of memory"), KeyboardInterrupt()], ids=["exception", "Ctrl-C"])
+@pytest.mark.parametrize("policy", ["vdnn-all", "superneurons"])
+def test_an_iteration_that_is_stopped_leaves_nothing(
+    beside: Beside, planned: dict[str, Planned], policy: str, error: BaseException
+) -> None:
+    model = planned[policy]
+    right = beside.iteration(beside.plain, beside.module)
+    (exported,) = [one for key, one in model._exports.items() if key[0][0] == SHAPE]
+    operator = exported.operators[len(exported.operators) // 2]
+    target, operator.target = operator.target, Interrupting(error)
+    try:
+        with pytest.raises(type(error)):
+            beside.iteration(beside.plain, model)
+    finally:
+        operator.target = target
+    error.__traceback__ = None  # which holds the frames of forward, and their maps
+    assert same(right, beside.iteration(beside.plain, model))
+
+    weight = beside.module.a[1].weight
+    hook = weight.register_hook(Interrupting(error))
+    try:
+        with pytest.raises(type(error)):
+            beside.iteration(beside.plain, model)
+    finally:
+        hook.remove()
+    error.__traceback__ = None
+    assert same(right, beside.iteration(beside.plain, model))
+
+
+def test_a_second_planned_beside_the_first(beside: Beside, planned: dict[str, Planned]) -> None:
+    def both(one: Any, other: Any) -> Any:
+        loss = functional.cross_entropy(one(beside.x), beside.y) + functional.cross_entropy(other(beside.x), beside.y)
+        loss.backward()
+        return loss
+
+    right = beside.iteration(lambda model: both(model, model), beside.module)
+    one, other = planned["vdnn-all"], planned["superneurons"]
+    assert same(right, beside.iteration(lambda model: both(model, other), one))
+
+
+def test_its_state_is_the_modules_own(beside: Beside, planned: dict[str, Planned]) -> None:
+    model = planned["vdnn-all"]
+    assert list(model.state_dict()) == list(beside.module.state_dict())
+    assert [name for name, _ in model.named_parameters()] == [name for name, _ in beside.module.named_parameters()]
+    model.load_state_dict(beside.module.state_dict())
+    model.eval()
+    assert not beside.module.training and not beside.module.norms[0].training
+    assert torch.equal(model(beside.x), beside.module(beside.x))
+    model.train()
+    assert beside.module.training and beside.module.norms[0].training
+    assert model.stem is beside.module.stem
+
+
+def test_a_change_of_a_saved_tensor_is_an_error_as_in_pytorch() -> None:
+    class Wrong(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            y = torch.sigmoid(self.fc(x))
+            return self.fc(y.mul_(2.0))
+
+    module, x = Wrong(), torch.randn(2, 4)
+    found = {
+        "format": "refimpl decisions 1", "network": "wrong", "setup": "none", "fingerprint": "",
+        "inputs": [[[2, 4], "float32"]],
+        "maps": {}, "layers": {"fc": ["fc"]}, "nodes": {"linear": "fc"}, "steps": [], "predicted": {},
+    }  # fmt: skip
+    with raises_naming(PlannedError, "lists other operators or shapes"):
+        Planned(module, found)
+    from refimpl.torch.exporting import ExportedModule
+
+    found["fingerprint"] = ExportedModule(module, (torch.zeros(2, 4),), {}).fingerprint
+    planned = Planned(module, found)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        module(x).sum().backward()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        planned(x).sum().backward()
+
+
+def test_bad_input_is_one_line(beside: Beside, planned: dict[str, Planned], network: Any, tmp_path: Path) -> None:
+    program = program_of(network, "superneurons")
+    other = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 14 * 14, 10))
+    for wrong in (other, Beside(Branches()).module.a):
+        with raises_naming(PlannedError, "torch.export cannot follow" if wrong is not other else "other operators"):
+            Planned(wrong, program)
+    model = planned["superneurons"]
+    for shape in ((8, 3, 24, 24), (9, 3, 16, 16), (0, 3, 16, 16)):
+        with raises_naming(PlannedError, "the plan is for inputs of 8×3×16×16"):
+            model(torch.zeros(shape))
+    with raises_naming(PlannedError, "not a torch.nn.Module"):
+        Planned("module", program)
+    with raises_naming(PlannedError, "no PyTorch module's"):
+        Planned(beside.module, refimpl.plan("tiny-vgg", "vdnn-all", "titan-x"))
+    with raises_naming(PlannedError, "no file of decisions"):
+        Planned(beside.module, tmp_path / "absent.json")
+    with raises_naming(PlannedError, "a plan is a program"):
+        Planned(beside.module, {"format": "another"})
+    decisions = program.decisions()
+    decisions["steps"][0]["before"] = [["explode", "stem"]]
+    with raises_naming(PlannedError, "an order 'explode'"):
+        Planned(beside.module, decisions)
+    beside.module.norms[1].eval()
+    try:
+        with raises_naming(PlannedError, "norms.1 is in eval mode"):
+            model(beside.x)
+    finally:
+        beside.module.norms[1].train()
+    with raises_naming(PlannedError, "nothing to report"):
+        Planned(beside.module, program).report()
+
+
+ALONE = """
+import json, sys
+for name in ("numpy", "numba", "llvmlite", "scipy", "onnx"):
+    sys.modules[name] = None  # importing it fails
+import torch
+from refimpl.torch import Planned
+sys.path.insert(0, sys.argv[1])
+from alone import Small
+torch.manual_seed(0)
+module, x = Small().train(), torch.randn(4, 3, 8, 8)
+sums = []
+for model in (module, Planned(module, sys.argv[1] + "/plan.json")):
+    module.zero_grad()
+    model(x).logsumexp(1).sum().backward()
+    sums.append([weight.grad.clone() for weight in module.parameters()])
+assert all(torch.equal(a, b) for a, b in zip(*sums))
+assert not [name for name in sys.modules if name.startswith("refimpl.") and name.split(".")[1] not in ("torch", "text")]
+print("the same bits")
+"""
+
+SMALL = """
+from torch import nn
+class Small(nn.Sequential):
+    def __init__(self):
+        super().__init__(
+            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(),
+            nn.Linear(128, 5),
+        )
+"""
+
+
+@pytest.mark.slow
+def test_a_plan_is_carried_out_where_only_pytorch_is_installed(tmp_path: Path) -> None:
+    (tmp_path / "alone.py").write_text(SMALL)
+    names: dict[str, Any] = {}
+    exec(SMALL, names)
+    network = refimpl.networks.from_torch(names["Small"](), (4, 3, 8, 8))
+    (tmp_path / "plan.json").write_text(json.dumps(program_of(network, "superneurons").decisions()))
+    command = [sys.executable, "-c", ALONE, str(tmp_path)]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert found.stdout == "the same bits\n", found.stderr

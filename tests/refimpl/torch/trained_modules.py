@@ -1,0 +1,86 @@
+"""A small module with everything that a plan meets, and one iteration of it beside plain PyTorch's."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+import refimpl
+from refimpl.network import Network
+from refimpl.planner import DoesNotFit, Program
+
+POLICIES = ("vdnn-all", "superneurons", "accudnn", "combined, effort=5")
+SHAPE = (8, 3, 16, 16)
+
+
+class Branches(nn.Module):
+    """Branches, a concat, ReLUs in place and not, ReLU6 in place, residual additions, pooling, dropout, statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.stem_norm = nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16)
+        self.a = nn.ModuleList(nn.Conv2d(32 if i else 16, 16, 3, padding=1) for i in range(3))
+        self.b = nn.ModuleList(nn.Conv2d(32 if i else 16, 16, 1) for i in range(3))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(16) for _ in range(3))
+        self.pool, self.drop, self.fc = nn.MaxPool2d(2), nn.Dropout(0.3), nn.Linear(32, 10)
+
+    def forward(self, x: Any) -> Any:
+        x = functional.hardtanh(self.stem_norm(self.stem(x)), 0.0, 6.0, inplace=True)
+        for i in range(3):
+            p = functional.relu(self.norms[i](self.a[i](x)), inplace=True)
+            q = torch.relu(self.b[i](x))
+            q = q + p
+            x = torch.cat([p, q], 1)
+            x = self.pool(x) if i == 1 else x
+        return self.fc(self.drop(x).mean((2, 3)))
+
+
+def program_of(network: Network, policy: str, machine: str = "titan-x") -> Program:
+    """Planned at half of what the baseline's maps need, or at the least share of tenths that fits."""
+    base = refimpl.plan(network, "baseline", machine)
+    managed = base.peak_bytes - network.resident_bytes
+    for share in (0.5, 0.6, 0.7, 0.8, 0.9):
+        try:
+            return refimpl.plan(network, policy, machine, int(network.resident_bytes + share * managed))
+        except DoesNotFit:
+            continue
+    return refimpl.plan(network, policy, machine)
+
+
+class Beside:
+    """A module, its batch, and iterations that all begin with the same weights and the same generator."""
+
+    def __init__(self, module: Any, shape: tuple[int, ...] = SHAPE) -> None:
+        torch.set_num_threads(1)  # such small maps are slower with more
+        torch.manual_seed(3)
+        self.module, self.shape = module, shape
+        for layer in module.modules():
+            if isinstance(layer, nn.BatchNorm2d):
+                nn.init.uniform_(layer.weight, 0.5, 1.0)
+        self.x, self.y = torch.randn(shape), torch.randint(0, 10, shape[:1])
+        self._state = copy.deepcopy(module.state_dict())
+
+    def iteration(self, step: Callable[[Any], Any], model: Any) -> dict[str, Any]:
+        """The loss, all gradients and all buffers after `step(model)`, which returns the loss."""
+        self.module.load_state_dict(self._state)
+        self.module.zero_grad()
+        torch.manual_seed(11)
+        loss = step(model)
+        found = {"loss": loss.detach().clone()}
+        found |= {name: one.grad.clone() for name, one in self.module.named_parameters() if one.grad is not None}
+        return found | {name: one.clone() for name, one in self.module.named_buffers()}
+
+    def plain(self, model: Any) -> Any:
+        """The usual iteration."""
+        loss = functional.cross_entropy(model(self.x), self.y)
+        loss.backward()
+        return loss
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
