@@ -145,8 +145,12 @@ class Iteration:
             return
         if name is not None:
             rest.remove(name)
-        self._hold(made, name or (before if made.nbytes == block.nbytes else "") or block.map)
+        clones = name is None and bool(before) and made.nbytes == block.nbytes
+        self._hold(made, name or (before if clones else block.map))
         made.beside = ref(block)
+        if clones and before != block.map and block.is_wanted:  # ordered when the clone was not there yet
+            made.offload()
+            block.is_wanted = False
         overwritten = run is not None and run.operator.overwrites is not None
         if run is not None and (earlier or not overwritten) and self._is_dropped(made.map, run):
             made.runs = [*earlier, run] if overwritten else [run]
