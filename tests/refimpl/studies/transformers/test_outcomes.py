@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,9 @@ def test_all_stored_outcomes_are_those_of_plans() -> None:
 def test_the_command_keeps_rows_draws_and_writes_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    few, some = (0.2, 0.7), ("per block", "vdnn-all", "superneurons", "combined")
     monkeypatch.setattr(command, "NETWORKS", TINY)
+    monkeypatch.setattr(command, "questions", partial(questions, shares=few, policies=some))
     out, picture = tmp_path / "rows.jsonl", tmp_path / "drawn.svg"
     words = ["transformers", "--network", "tiny-gpt", "--machine", MACHINE, "--effort", "2", "--jobs", "1"]
     assert cli.main([*words, "--out", str(out), "--picture", str(picture)]) == 0
@@ -177,8 +180,8 @@ def test_the_command_keeps_rows_draws_and_writes_json(
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert out.read_text() == rows, "nothing was planned again"
     assert sum(one["units"] for one in document["blocks"]["tiny-gpt"]) == 16
-    assert len(document["outcomes"]) == len(POLICIES) * (1 + len(SHARES))
-    assert len(rows.splitlines()) == len(POLICIES) * (2 + len(SHARES)), "each largest batch is planned once more"
+    assert len(document["outcomes"]) == len(some) * (1 + len(few))
+    assert len(rows.splitlines()) == len(some) * (2 + len(few)), "each largest batch is planned once more"
 
 
 def test_a_table_has_a_row_for_each_policy(found: list[Outcome]) -> None:
