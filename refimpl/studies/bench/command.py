@@ -23,13 +23,14 @@ def add(parser: Parser) -> None:
     parser.describe(
         "Measure every kernel family here, beside NumPy and PyTorch (on a GPU: cuBLAS and cuDNN); or how long "
         "planning, verifying and simulating take, and how that grows with a network's depth; or an iteration of "
-        "training on the CPU, beside PyTorch's; or the emulated GPU; or the all-reduce between processes that mpiexec "
-        "has started.",
+        "training on the CPU, beside PyTorch's; or attention and a block of GPT-2 there; or the emulated GPU; or the "
+        "all-reduce between processes that mpiexec has started.",
         [
             "refimpl bench --quick",
             "refimpl bench --family conv --json",
             "refimpl bench --planner",
             "refimpl bench --training",
+            "refimpl bench --attention",
             "refimpl bench --emulated",
             "mpiexec -n 2 refimpl bench --all-reduce tiny-vgg",
         ],
@@ -42,6 +43,7 @@ def add(parser: Parser) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--planner", action="store_true", help="the planner and not the kernels")
     what.add_argument("--training", action="store_true", help="iterations of training and not the kernels")
+    what.add_argument("--attention", action="store_true", help="attention and a block of GPT-2 beside PyTorch's")
     what.add_argument("--emulated", action="store_true", help="how fast the emulated GPU is, and not the kernels")
     what.add_argument(
         "--all-reduce", metavar="NETWORK", help="the all-reduce of data-parallel training, between mpiexec's processes"
@@ -53,7 +55,12 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.write and options.quick:
         raise Fail("--write keeps what was measured in full: leave out --quick")
-    for name, measure in (("planner", planner), ("training", training), ("emulated", emulated)):
+    for name, measure in (
+        ("planner", planner),
+        ("training", training),
+        ("attention", attention),
+        ("emulated", emulated),
+    ):
         if getattr(options, name):
             if options.family or options.device or options.probe:
                 raise Fail(f"--{name} measures no single kernels: leave out --family, --device and --probe")
@@ -136,6 +143,18 @@ def training(options: argparse.Namespace) -> int:
     missing = any(row.pytorch is None for row in report.rows)
     without = "PyTorch is not installed here: pip install torch" if missing else ""
     return shown(options, report, f"{counted(report.threads, 'thread')}; medians of turns.", report.disturbed, without)
+
+
+def attention(options: argparse.Namespace) -> int:
+    """Attention by PyTorch's two paths, and a block at its real width, on the CPU."""
+    from refimpl.studies.bench import attention_and_block as measuring
+    from refimpl.studies.bench import pytorch
+
+    if not pytorch.at_hand():
+        raise Fail("--attention measures beside PyTorch, which is not installed here: pip install torch", DEVICE_FAILED)
+    with progress("", len(measuring.SIZES) + 1) as advance:
+        report = measuring.run(5 if options.quick else 20, advance)
+    return shown(options, report, report.how, report.disturbed)
 
 
 def emulated(options: argparse.Namespace) -> int:

@@ -1,0 +1,39 @@
+"""The bench of attention and a block beside PyTorch: what it measures, and the page that it writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refimpl.studies.bench import attention_and_block as measuring
+from refimpl.studies.bench.attention_and_block import FUSED, MATH, MODULE, AttentionReport, AttentionSizes, BesideTorch
+
+
+def test_attention_is_measured_beside_both_paths(torch: Any) -> None:
+    rows = measuring.of_attention(AttentionSizes("small", 2, 9, True), 2)
+    assert [(row.what, row.path) for row in rows] == [
+        ("attention of small, 2×12×9×64, causal", p) for p in (MATH, FUSED)
+    ]
+    assert all(row.ours > 0 and row.theirs > 0 for row in rows)
+
+
+@pytest.mark.slow
+def test_a_block_learns_the_same_in_both(torch: Any) -> None:
+    """The measurement refuses losses that differ."""
+    row = measuring.of_block(1, tokens=8, width=16, heads=2)
+    assert (row.what, row.path) == ("a block of GPT-2, 1×8×16, an iteration", MODULE) and row.ratio > 0
+
+
+def test_the_page_says_what_is_met_and_what_is_missed(tmp_path: Path) -> None:
+    page = tmp_path / "docs" / "speed.md"
+    page.parent.mkdir()
+    page.write_text("before\n<!-- begin bench attention -->\nold\n<!-- end bench attention -->\nafter\n")
+    rows = [BesideTorch("attention", FUSED, 0.3, 0.1), BesideTorch("a block", MODULE, 0.2, 0.1)]
+    report = AttentionReport(versions={}, load=0.0, threads=1, turns=7, rows=rows)
+    assert page in [*report.write(tmp_path)]
+    text = page.read_text()
+    assert "| attention | fused | 300.0 | 100.0 | 3.00 | 3 | met |" in text and "old" not in text
+    assert "| a block | a module | 200.0 | 100.0 | 2.00 | 1.3 | missed |" in text
+    assert "Processor time on 1 thread, the least of 7 turns." in text
