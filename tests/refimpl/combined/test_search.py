@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refimpl.combined import COMBINED, Combined, Dropped, Fates, Losses, search
@@ -83,6 +83,7 @@ def test_it_is_never_slower_than_the_papers_and_safe(network: str) -> None:
 
 
 @pytest.mark.slow
+@settings(max_examples=settings().max_examples // 3)  # an example is a search
 @given(
     networks(), st.sampled_from(("vdnn-all", "superneurons", "accudnn")), st.sampled_from((1e6, 1e8)), st.floats(0, 1)
 )

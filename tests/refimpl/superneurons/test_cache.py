@@ -642,7 +642,7 @@ def test_a_prefetch_stays_where_nothing_fits_without_it() -> None:
 
 @pytest.mark.slow
 @given(networks(layers=12), RECOMPUTES, st.integers(0, 6), st.sampled_from((0.0, 0.1, 0.3)))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_no_drawn_plan_is_lost_or_prefetches_in_vain(
     drawn: Network, recompute: Any, distance: int, spare: float
 ) -> None:
