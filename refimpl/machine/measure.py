@@ -82,6 +82,8 @@ class Bench:
     """A network's different calls, and the arena that all of them are timed in."""
 
     def __init__(self, device: Device, network: Network) -> None:
+        if network.cannot_run:
+            raise MachineError(network.cannot_run)
         self.device = device
         self.calls = different_calls(network)
         self.elements = self._arena_elements(network)

@@ -108,7 +108,7 @@ class Machine:
         if call.collective:
             return self.ring.reduce_seconds(sum(tensor.nbytes for tensor in call.updates), call.arguments["ranks"])
         if not call.choosable:
-            return self.work_seconds(Work("products", call.flops, call.nbytes))
+            return self.work_seconds(Work(call.work, call.flops, call.nbytes))
         known = self._of(call)
         if choice is None:
             return known.choices[0].seconds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from refimpl.network.kinds import TRAITS
 from refimpl.network.tensor import Tensor
@@ -76,6 +76,12 @@ class Call:
     def is_pytorchs(self) -> bool:
         """Whether PyTorch alone can make it: a machine knows its operations and bytes, and no kernel."""
         return self.family == PYTORCH
+
+    @property
+    def work(self) -> Literal["forward", "backward", "products"]:
+        """The kind of arithmetic of a call that has no algorithms here: PyTorch's convolutions are ones, too."""
+        convolves = self.is_pytorchs and self.function.startswith(f"{PYTORCH}.conv")
+        return "products" if not convolves else "backward" if self.function.endswith("backward") else "forward"
 
     @property
     def nbytes(self) -> int:

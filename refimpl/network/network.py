@@ -108,7 +108,8 @@ class Network:
         other.name, other.ranks, other.steps = f"{self.name}, forward only", 1, []
         with collector_paused():
             for layer in self.layers:
-                other._step(layer, calls.inference(self, layer))
+                made = operation_calls.forward if layer.operation else calls.inference
+                other._step(layer, made(self, layer))
         used = {tensor for step in other.steps for tensor in step.uses}
         other.managed = [tensor for tensor in self.managed if tensor in used]
         other.resident = list(dict.fromkeys((*self.resident, *(one.predictions for one in self.outputs))))
@@ -127,6 +128,8 @@ class Network:
             raise NetworkError(f"{self.name} is trained by {self.ranks} ranks already")
         if ranks == 1:
             return self
+        if self.conventions.as_pytorch:
+            raise NetworkError(f"{self.name} is described as PyTorch keeps it, on one GPU: plan it for one rank")
         other = copy(self)
         other.ranks, other.steps = ranks, self.steps[: self.depth]
         backward = self.steps[self.depth :]

@@ -179,7 +179,7 @@ class _Description:
             hands_on=seen.hands_on,
             learns=seen.learns,
             forward_flops=seen.forward_flops,
-            backward_flops=seen.backward_flops,
+            backward_flops=self._backward_flops(operator, seen),
         )
         layer = self._described(self.names(seen.node), kind, operation, [self.holder[key][0] for key in sources])
         layer.shape = observed.storages[(*seen.outputs, *seen.makes)[0]].shape
@@ -187,6 +187,13 @@ class _Description:
             self.opaque[operator] += 1
         for part, key in enumerate((*changed, *makes)):
             self.holder[key] = layer, part
+
+    def _backward_flops(self, operator: str, seen: Seen) -> int:
+        """A convolution's are those of forward for each gradient: PyTorch's count of backward knows no groups."""
+        if not operator.startswith("conv"):
+            return seen.backward_flops
+        factors = [self.observed.keys.get(given.name) for given in seen.node.args[:2]]  # the maps and the filters
+        return seen.forward_flops * sum(seen.reads.get(key, False) for key in factors if key is not None)
 
     def _part_bytes(self, seen: Seen, key: Key) -> int | None:
         """Bytes of what a node reads of a storage, if that is a part."""
@@ -212,8 +219,8 @@ class _Description:
         """Our kind of layer, or that it is opaque, a product or not."""
         maps = sum(key in self.holder for key in seen.reads)
         weights = sum(key in self.observed.state for key in seen.reads)
-        if operator in KINDS and maps:
-            wide = operator == "linear" and len(seen.node.meta["val"].shape) > 2
+        if operator in KINDS:
+            wide = operator == "linear" and maps and len(seen.node.meta["val"].shape) > 2
             return "conv" if wide else KINDS[operator]  # of every position, as a convolution of one by one
         if operator in ("cat", "concat") and maps == 1 and not weights:  # of one map, or of several parts of one
             return "concat"
