@@ -16,8 +16,8 @@ T = TypeVar("T")
 CHOSEN = "none"  #: "gpu", "emulated" or "none"
 BACKEND = "cuda"  #: the trainer's backend on that device
 
-#: Tests for the selection, by the start of what follows the file's name: programs that train, offload, rebuild and
-#: compress, on networks of few kernels, because a kernel takes seconds to compile for the emulated GPU.
+#: Tests for the selection, by the start of what follows the file's name: programs that train, offload and compress,
+#: on networks of few kernels, because a kernel takes seconds to compile for the emulated GPU.
 SELECTED = {
     "test_backend": ("test_a_nan",),
     "test_host": ("test_an_event_orders", "test_work_on_the_default_stream"),

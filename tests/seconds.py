@@ -1,7 +1,8 @@
 """Where a run's processor seconds go, room by room: `make seconds`, or `pytest --seconds`.
 
 A test's seconds are those of its process, with its fixtures; those in which Numba compiled are told apart, and so are
-those of the processes that it started and waited for.  Collecting and importing come before the first test.
+those of the processes that it started and waited for.  A worker's first test has the seconds of collecting, too (about
+ten), and the test that ends the last of several has those of a fixture that they share, a notebook's kernel for one.
 """
 
 from __future__ import annotations
