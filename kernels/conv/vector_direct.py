@@ -22,6 +22,10 @@ Backward filter: some images are a slice, and in it every lane sums up its own p
 lanes is added to the lower half, until one is left; then the slices, ascending.  The order follows from the shape and
 from how many lanes the processor's registers have.
 
+**Groups.** In memory the maps of n images with g groups are the maps of n·g images: image i of them is seen by the
+filters of group i modulo g.  The 8 filters of a thread, a *bundle*, are of one group.  A depthwise filter is a bundle
+by itself, at 64 positions.
+
 **Workspace** for i images at a time, in floats: the flat maps of x (of dy), and the filters as the kernels read them;
 for the filter pass x and dy of whole slices, flat, and one dw a slice.
 
@@ -34,6 +38,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,8 +55,10 @@ SUMMARY = "straight from the formula, the sums in a CPU's vector registers"
 CPU_ONLY = True  #: nothing chooses it for a GPU
 THREADS = 8
 FILTERS, POSITIONS = 8, 32  #: multiples of these are laid out
+DEPTHWISE_POSITIONS = 64
 SLICE_POSITIONS, SLICE_IMAGES = 4096, 32  #: of a slice of the filter pass, about and at most
 CACHED = 1 << 16  #: floats of the flat maps that all filters read before the next: they stay in a core's cache
+ROWS = 32  #: of a map that a thread lays out
 ZERO = np.float32(0)
 
 
@@ -60,62 +67,68 @@ ZERO = np.float32(0)
 
 @kernel(block=THREADS)
 def conv_vector_lay_out(
-    x: Floats, flat_x: Floats, rows: int, height: int, width: int, padded_height: int, pitch: int, top: int, left: int,
-    stride_h: int, stride_w: int, phases: int, across: int, area: int,
+    x: Floats, flat_x: Floats, total: int, stretches: int, height: int, width: int, padded_height: int, pitch: int,
+    top: int, left: int, stride_h: int, stride_w: int, phases: int, across: int, area: int,
 ) -> None:  # fmt: skip
-    """One row of a phase of a map with its padding, and zeros after the last one; negative padding leaves out rows or
+    """Some rows of a phase of a map with its padding, and zeros after the last one; negative padding leaves out rows or
     columns."""
     i = cuda.grid(1)
-    if i < rows:
-        m, row = split(i, padded_height)
+    if i < total:
+        m, stretch = split(i, stretches)
         map_, phase = split(m, phases)
         a, b = split(phase, across)
-        h = row * stride_h + a - top
-        to = m * area + row * pitch
-        begin = 0
-        end = 0
-        if 0 <= h and h < height:
-            if stride_w == 1:
-                begin = max(left, 0)
-                end = min(left + width, pitch)
-                start = (map_ * height + h) * width - left
-                for v in range(begin, end):
-                    flat_x[np.uint32(to + v)] = x[np.uint32(start + v)]
-            else:
-                begin = max(left - b + stride_w - 1, 0) // stride_w
-                end = max(begin, min((left - b + width + stride_w - 1) // stride_w, pitch))
+        begin = min(pitch, max(left - b + stride_w - 1, 0) // stride_w)
+        end = max(begin, min((left - b + width + stride_w - 1) // stride_w, pitch))
+        last = min((stretch + 1) * ROWS, padded_height)
+        for row in range(stretch * ROWS, last):
+            h = row * stride_h + a - top
+            to = m * area + row * pitch
+            first = begin
+            final = begin
+            if 0 <= h and h < height:
+                final = end
                 start = (map_ * height + h) * width + b - left
-                for v in range(begin, end):
-                    flat_x[np.uint32(to + v)] = x[np.uint32(start + v * stride_w)]
-        for v in range(begin):
-            flat_x[np.uint32(to + v)] = ZERO
-        for v in range(end, pitch):
-            flat_x[np.uint32(to + v)] = ZERO
-        if row == padded_height - 1:
-            for v in range((row + 1) * pitch, area):
+                if stride_w == 1:
+                    for v in range(first, final):
+                        flat_x[np.uint32(to + v)] = x[np.uint32(start + v)]
+                elif stride_w == 2:
+                    for v in range(first, final):
+                        flat_x[np.uint32(to + v)] = x[np.uint32(start + v * 2)]
+                else:
+                    for v in range(first, final):
+                        flat_x[np.uint32(to + v)] = x[np.uint32(start + v * stride_w)]
+            for v in range(first):
+                flat_x[np.uint32(to + v)] = ZERO
+            for v in range(final, pitch):
+                flat_x[np.uint32(to + v)] = ZERO
+        if last == padded_height:
+            for v in range(padded_height * pitch, area):
                 flat_x[np.uint32(m * area + v)] = ZERO
 
 
 @kernel(block=THREADS)
 def conv_vector_lay_out_filters(
-    w: Floats, packed: Floats, total: int, depth: int, filters: int, side: int, group_size: int, rows: int,
-    columns: int, filter_stride: int, channel_stride: int, origin: int, row_step: int, column_step: int,
+    w: Floats, packed: Floats, total: int, depth: int, filters: int, bundles: int, side: int, bundle_size: int,
+    rows: int, columns: int, group_stride: int, filter_stride: int, channel_stride: int, origin: int, row_step: int,
+    column_step: int,
 ) -> None:  # fmt: skip
-    """packed[group, c, r, s, j]: a tap of `side` filters side by side; a filter that is not there is zero.
+    """packed[g, bundle, c, r, s, j]: a tap of `side` filters side by side; a filter that is not there is zero.
 
-    Tap r, s of filter k and channel c is w[k·filter_stride + c·channel_stride + origin + r·row_step + s·column_step].
+    Tap r, s of filter k and channel c of group g is w[g·group_stride + k·filter_stride + c·channel_stride + origin +
+    r·row_step + s·column_step].
     """
     i = cuda.grid(1)
     if i < total:
-        group, c = split(i, depth)
-        to = group * group_size + c * rows * columns * side
+        part, c = split(i, depth)
+        group, bundle = split(part, bundles)
+        to = part * bundle_size + c * rows * columns * side
         for r in range(rows):
             for s in range(columns):
                 for j in range(side):
-                    k = group * side + j
+                    k = bundle * side + j
                     value = ZERO
                     if k < filters:
-                        tap = origin + r * row_step + s * column_step
+                        tap = group * group_stride + origin + r * row_step + s * column_step
                         value = w[np.uint32(k * filter_stride + c * channel_stride + tap)]
                     packed[np.uint32(to + (r * columns + s) * side + j)] = value
 
@@ -140,72 +153,67 @@ def conv_vector_put_phase(
 # -- summed up ---------------------------------------------------------------------------------------------------------
 
 
-def sums_of(lanes: int, side: int) -> Kernel:
-    """Forward and backward data for registers of `lanes` numbers: a thread has `side` filters in two registers each."""
-    strip_length = 2 * lanes
+def sums_of(lanes: int, side: int, across: int) -> Kernel:
+    """Forward and backward data: a thread has `side` filters, each `across` registers of `lanes` positions."""
+    strip_length, registers_held = across * lanes, side * across
 
     def sums(
-        flat_x: Floats, packed: Floats, bias: Floats, y: Floats, with_bias: int, total: int, stretch: int, groups: int,
-        stretches: int, channels: int, area: int, pitch: int, taps_h: int, taps_w: int, stride_h: int, stride_w: int,
-        filters: int, height: int, width: int,
+        flat_x: Floats, packed: Floats, bias: Floats, y: Floats, with_bias: int, total: int, stretch: int,
+        bundles: int, stretches: int, groups: int, channels: int, area: int, pitch: int, taps_h: int, taps_w: int,
+        stride_h: int, stride_w: int, filters: int, height: int, width: int,
     ) -> None:  # fmt: skip
         """Some filters at a strip of flat positions of an image; the map's rows in the strip are stored.
 
         Threads go through a stretch of strips for the first filters, then for the next: so it stays in the cache.
         """
-        left = cuda.local.array((side, lanes), np.float32)
-        right = cuda.local.array((side, lanes), np.float32)
+        sums = cuda.local.array((registers_held, lanes), np.float32)
         out = cuda.local.array((side, strip_length), np.float32)
-        a = cuda.local.array(side, np.float32)
-        b = cuda.local.array(lanes, np.float32)
-        d = cuda.local.array(lanes, np.float32)
+        a = cuda.local.array((side, lanes), np.float32)
+        b = cuda.local.array((across, lanes), np.float32)
         i = cuda.grid(1)
         rest, strip = split(i, stretch)
-        rest, group = split(rest, groups)
+        rest, bundle = split(rest, bundles)
         n, first = split(rest, stretches)
+        group = n % groups
         f = (first * stretch + strip) * strip_length
         if i < total and f < height * pitch:
-            for k in range(side):
+            for k in range(registers_held):
                 for j in range(lanes):
-                    left[k, j] = ZERO
-                    right[k, j] = ZERO
-            tap = group * channels * taps_h * taps_w * side
-            down = min(stride_h, taps_h)
-            across = min(stride_w, taps_w)
-            for phase in range(down * across):
-                first_row, first_column = split(phase, across)
+                    sums[k, j] = ZERO
+            tap = (group * bundles + bundle) * channels * taps_h * taps_w * side
+            phases_h = min(stride_h, taps_h)
+            phases_w = min(stride_w, taps_w)
+            for phase in range(phases_h * phases_w):
+                first_row, first_column = split(phase, phases_w)
                 rows = (taps_h - first_row + stride_h - 1) // stride_h
                 columns = (taps_w - first_column + stride_w - 1) // stride_w
                 for c in range(channels):
                     for r in range(rows):
-                        at = ((n * channels + c) * down * across + phase) * area + r * pitch + f
+                        at = ((n * channels + c) * phases_h * phases_w + phase) * area + r * pitch + f
                         for s in range(columns):
-                            for k in range(side):
-                                a[k] = packed[np.uint32(tap + k)]
-                            for j in range(lanes):
-                                b[j] = flat_x[np.uint32(at + s + j)]
-                            for j in range(lanes):
-                                d[j] = flat_x[np.uint32(at + s + lanes + j)]
+                            for m in range(across):
+                                for j in range(lanes):
+                                    b[m, j] = flat_x[np.uint32(at + s + m * lanes + j)]
                             for k in range(side):
                                 for j in range(lanes):
-                                    left[k, j] += a[k] * b[j]
+                                    a[k, j] = packed[np.uint32(tap + k)]
                             for k in range(side):
-                                for j in range(lanes):
-                                    right[k, j] += a[k] * d[j]
+                                for m in range(across):
+                                    for j in range(lanes):
+                                        sums[k * across + m, j] += a[k, j] * b[m, j]
                             tap += side
             for k in range(side):
-                for j in range(lanes):
-                    out[k, j] = left[k, j]
-                for j in range(lanes):
-                    out[k, j + lanes] = right[k, j]
+                for m in range(across):
+                    for j in range(lanes):
+                        out[k, m * lanes + j] = sums[k * across + m, j]
             p, q = split(f, pitch)
             done = 0
             while done < strip_length and p < height:
-                for k in range(min(side, filters - group * side)):
-                    filter_ = group * side + k
+                for k in range(min(side, filters - bundle * side)):
+                    filter_ = bundle * side + k
                     value = ZERO
                     if with_bias != 0:
-                        value = bias[np.uint32(filter_)]
+                        value = bias[np.uint32(group * filters + filter_)]
                     to = ((n * filters + filter_) * height + p) * width + q
                     for j in range(min(strip_length - done, width - q)):
                         y[np.uint32(to + j)] = out[np.uint32(k), np.uint32(done + j)] + value
@@ -213,7 +221,7 @@ def sums_of(lanes: int, side: int) -> Kernel:
                 p += 1
                 q = 0
 
-    return kernel(THREADS, f"conv_vector_sums_{lanes}")(sums)
+    return kernel(THREADS, f"conv_vector{_depthwise(side)}_sums_{lanes}")(sums)
 
 
 def gradients_of(lanes: int, taps: int, side: int) -> Kernel:
@@ -222,8 +230,8 @@ def gradients_of(lanes: int, taps: int, side: int) -> Kernel:
 
     def gradients(
         flat_x: Floats, dy: Floats, partials: Floats, total: int, images: int, slice_images: int, groups: int,
-        rows: int, channels: int, filters: int, apart: int, dy_area: int, pitch: int, weights: int, row_step: int,
-        step: int,
+        bundles: int, rows: int, channels: int, filters: int, apart: int, dy_area: int, pitch: int, weights: int,
+        row_step: int, step: int,
     ) -> None:  # fmt: skip
         """The sums over a slice of images, a lane a position; then over the lanes.
 
@@ -237,19 +245,20 @@ def gradients_of(lanes: int, taps: int, side: int) -> Kernel:
         if i < total:
             rest, row = split(i, rows)
             rest, c = split(rest, channels)
+            rest, bundle = split(rest, bundles)
             slice_, group = split(rest, groups)
             for k in range(sums_held):
                 for j in range(lanes):
                     sums[k, j] = ZERO
             first = slice_ * slice_images
             for n in range(first, min(first + slice_images, images)):
-                start = (n * channels + c) * apart + row * pitch
+                start = ((n * groups + group) * channels + c) * apart + row * pitch
                 for f in range(0, dy_area, lanes):
                     for s in range(taps):
                         for j in range(lanes):
                             x[s, j] = flat_x[np.uint32(start + f + s + j)]
                     for k in range(side):
-                        at = (n * filters + min(group * side + k, filters - 1)) * dy_area + f
+                        at = ((n * groups + group) * filters + min(bundle * side + k, filters - 1)) * dy_area + f
                         for j in range(lanes):
                             d[j] = dy[np.uint32(at + j)]
                         for s in range(taps):
@@ -266,12 +275,17 @@ def gradients_of(lanes: int, taps: int, side: int) -> Kernel:
                 for j in range(2):
                     out[k, j] += out[k, j + 2]
                 out[k, 0] += out[k, 1]
-            for k in range(min(side, filters - group * side)):
-                to = ((slice_ * filters + group * side + k) * channels + c) * weights + row * row_step
+            for k in range(min(side, filters - bundle * side)):
+                filter_ = (slice_ * groups + group) * filters + bundle * side + k
+                to = (filter_ * channels + c) * weights + row * row_step
                 for s in range(taps):
                     partials[np.uint32(to + s * step)] = out[np.uint32(k * taps + s), 0]
 
-    return kernel(THREADS, f"conv_vector_gradients_{taps}_wide_{lanes}")(gradients)
+    return kernel(THREADS, f"conv_vector{_depthwise(side)}_gradients_{taps}_wide_{lanes}")(gradients)
+
+
+def _depthwise(side: int) -> str:
+    return "_depthwise" if side == 1 else ""
 
 
 @dataclass(frozen=True)
@@ -280,23 +294,29 @@ class Registers:
 
     lanes: int
     side: int
+    across: int  #: registers of positions of one filter
     rows: dict[int, int]  #: of the filter pass: a filter's width → filters of a thread
     sums: Kernel
     gradients: dict[int, Kernel]
 
     @classmethod
-    def of(cls, lanes: int, side: int, rows: dict[int, int]) -> Registers:
+    def of(cls, lanes: int, side: int, across: int, rows: dict[int, int]) -> Registers:
         gradients = {taps: gradients_of(lanes, taps, filters) for taps, filters in rows.items()}
-        return cls(lanes, side, rows, sums_of(lanes, side), gradients)
+        return cls(lanes, side, across, rows, sums_of(lanes, side, across), gradients)
 
 
-AVX512 = Registers.of(16, 8, {1: 16, 2: 12, 3: 8, 4: 6, 5: 4, 7: 3})  # 32 registers
-AVX2 = Registers.of(8, 4, {1: 8, 2: 4, 3: 3, 4: 2, 5: 2, 7: 1})  # 16 registers
+AVX512 = Registers.of(16, 8, 2, {1: 16, 2: 12, 3: 8, 4: 6, 5: 4, 7: 3})  # 32 registers
+AVX2 = Registers.of(8, 4, 2, {1: 8, 2: 4, 3: 3, 4: 2, 5: 2, 7: 1})  # 16 registers
+DEPTHWISE_AVX512 = Registers.of(16, 1, 4, dict.fromkeys(AVX512.rows, 1))
+DEPTHWISE_AVX2 = Registers.of(8, 1, 8, dict.fromkeys(AVX2.rows, 1))
 
 
-def registers(array: Any) -> Registers:
+def registers(shape: ConvShape, array: Any) -> Registers:
     """Those of the processor where the array is."""
-    return AVX512 if place(array) == "gpu" or cpu.has_avx512() else AVX2
+    wide = place(array) == "gpu" or cpu.has_avx512()
+    if depthwise(shape):
+        return DEPTHWISE_AVX512 if wide else DEPTHWISE_AVX2
+    return AVX512 if wide else AVX2
 
 
 # -- the three passes --------------------------------------------------------------------------------------------------
@@ -322,16 +342,17 @@ class Flat:
     area: int
 
 
-def whole_registers(positions: int) -> int:
-    return ceil_div(positions, POSITIONS) * POSITIONS
+def whole_strips(shape: ConvShape, positions: int) -> int:
+    strip = DEPTHWISE_POSITIONS if depthwise(shape) else POSITIONS
+    return ceil_div(positions, strip) * strip
 
 
 def flat_x(shape: ConvShape) -> Flat:
     """A phase of a map of x, for forward and the filter pass: the last position has all of its taps."""
     down, across = (ceil_div(taps, step) - 1 for taps, step in zip(window(shape), shape.stride, strict=True))
     pitch = shape.out_width + across
-    area = whole_registers(shape.out_height * pitch) + down * pitch + across
-    return Flat(shape.pad, shape.out_height + down, pitch, whole_registers(area))
+    area = whole_strips(shape, shape.out_height * pitch) + down * pitch + across
+    return Flat(shape.pad, shape.out_height + down, pitch, whole_strips(shape, area))
 
 
 def flat_dy(shape: ConvShape) -> tuple[Flat, list[PhaseOfDx], list[PhaseOfDx]]:
@@ -342,11 +363,11 @@ def flat_dy(shape: ConvShape) -> tuple[Flat, list[PhaseOfDx], list[PhaseOfDx]]:
     down, across = ([p._replace(begin=p.begin + zeros) for p in way] for way, zeros in zip(ways, pad, strict=True))
     rows, pitch = (max(p.begin + p.positions + p.taps - 1 for p in way if p.taps) for way in (down, across))
     ends = [
-        (p.begin + p.taps - 1) * pitch + q.begin + q.taps - 1 + whole_registers(p.positions * pitch)
+        (p.begin + p.taps - 1) * pitch + q.begin + q.taps - 1 + whole_strips(shape, p.positions * pitch)
         for p in down
         for q in across
     ]
-    return Flat((pad[0], pad[1]), rows, pitch, whole_registers(max(rows * pitch, *ends))), down, across
+    return Flat((pad[0], pad[1]), rows, pitch, whole_strips(shape, max(rows * pitch, *ends))), down, across
 
 
 def _phases(size: int, taps: int, stride: int, pad: int) -> list[PhaseOfDx]:
@@ -363,6 +384,11 @@ def window(shape: ConvShape) -> Pair:
     return shape.filter_height, shape.filter_width
 
 
+def depthwise(shape: ConvShape) -> bool:
+    """Whether every group is one map and one filter, which would leave 7 of 8 filters of a thread empty."""
+    return shape.group_channels == shape.group_filters == 1
+
+
 def phase_count(shape: ConvShape) -> int:
     """Phases of x that have taps."""
     return min(shape.stride[0], shape.filter_height) * min(shape.stride[1], shape.filter_width)
@@ -370,8 +396,8 @@ def phase_count(shape: ConvShape) -> int:
 
 def why_not(pass_: str, shape: ConvShape) -> str | None:
     """Why this pass cannot be done here; None if it can."""
-    if not shape.plain:
-        return f"its filters see all channels and are not dilated, these have groups={shape.groups}, {shape.dilation}"
+    if shape.dilation != (1, 1):
+        return f"its filters are not dilated, these are by {shape.dilation}"
     widths = {
         ceil_div(shape.filter_width - tap, shape.stride[1]) for tap in range(min(shape.stride[1], shape.filter_width))
     }
@@ -385,12 +411,13 @@ def why_not(pass_: str, shape: ConvShape) -> str | None:
 
 def slice_images(shape: ConvShape) -> int:
     """Images of a slice of the filter pass."""
-    return min(SLICE_IMAGES, ceil_div(SLICE_POSITIONS, whole_registers(shape.out_height * flat_x(shape).pitch)))
+    return min(SLICE_IMAGES, ceil_div(SLICE_POSITIONS, whole_strips(shape, shape.out_height * flat_x(shape).pitch)))
 
 
-def _packed(outputs: int, terms: int) -> int:
-    """Floats of the filters as they are laid out."""
-    return ceil_div(outputs, FILTERS) * FILTERS * terms
+def _packed(shape: ConvShape, outputs: int, terms: int) -> int:
+    """Floats of the filters as they are laid out: `outputs` of each group, sums of `terms`."""
+    side = 1 if depthwise(shape) else FILTERS
+    return shape.groups * ceil_div(outputs, side) * side * terms
 
 
 def _floats(pass_: str, shape: ConvShape, images: int) -> int:
@@ -401,14 +428,14 @@ def _floats(pass_: str, shape: ConvShape, images: int) -> int:
         most = max(p.taps for p in down) * max(q.taps for q in across)
         phase = max(p.positions for p in down) * max(q.positions for q in across) if shape.stride != (1, 1) else 0
         image = shape.filters * maps.area + shape.channels * phase
-        return _packed(shape.channels, shape.filters * most) + images * image
+        return _packed(shape, shape.group_channels, shape.group_filters * most) + images * image
     x_maps = shape.channels * phase_count(shape) * flat_x(shape).area
     if pass_ == "forward":
-        return _packed(shape.filters, shape.channels * taps) + images * x_maps
+        return _packed(shape, shape.group_filters, shape.group_channels * taps) + images * x_maps
     slices = ceil_div(images, slice_images(shape))
     images = min(shape.images, slices * slice_images(shape))
-    gradients = shape.filters * whole_registers(shape.out_height * flat_x(shape).pitch)
-    return images * (x_maps + gradients) + slices * shape.filters * shape.channels * taps
+    gradients = shape.filters * whole_strips(shape, shape.out_height * flat_x(shape).pitch)
+    return images * (x_maps + gradients) + slices * prod(shape.w_shape)
 
 
 def _step(pass_: str, shape: ConvShape, floats: int) -> int:
@@ -423,9 +450,10 @@ def workspace_bytes(pass_: str, shape: ConvShape, images: int | None = None) -> 
 
 
 def forward(shape: ConvShape, x: Any, w: Any, b: Any, y: Any, workspace: Any, stream: Any) -> None:
-    ours, maps, step = registers(x), flat_x(shape), _step("forward", shape, len(workspace))
+    ours, maps, step = registers(shape, x), flat_x(shape), _step("forward", shape, len(workspace))
     (sh, sw), (rows, columns), channels = shape.stride, window(shape), shape.channels
-    size = _packed(shape.filters, channels * rows * columns)
+    groups, inputs, outputs = shape.groups, shape.group_channels, shape.group_filters
+    size = _packed(shape, outputs, inputs * rows * columns)
     packed, flat_maps = workspace[:size], workspace[size:]
     x_image, y_image = channels * shape.height * shape.width, shape.filters * shape.out_height * shape.out_width
     x, w, y = flat(x), flat(w), flat(y)
@@ -433,24 +461,29 @@ def forward(shape: ConvShape, x: Any, w: Any, b: Any, y: Any, workspace: Any, st
     for i in range(min(sh, rows)):
         for j in range(min(sw, columns)):
             down, across = ceil_div(rows - i, sh), ceil_div(columns - j, sw)
-            order = channels * rows * columns, rows * columns, i * columns + j, sh * columns, sw
+            order = inputs * rows * columns, rows * columns, i * columns + j, sh * columns, sw
             _lay_out_filters(
-                w, packed[before:], ours, channels, shape.filters, rows * columns, (down, across), order, stream
+                w, packed[before:], ours, groups, inputs, outputs, rows * columns, (down, across), order, stream
             )
-            before += channels * down * across * ours.side
+            before += inputs * down * across * ours.side
     for first in range(0, shape.images, step):
         count = min(step, shape.images - first)
         _lay_out(x[first * x_image :], flat_maps, count * channels, (shape.height, shape.width), maps, shape.stride,
                  (min(sh, rows), min(sw, columns)), stream)  # fmt: skip
-        _sum_up(ours, flat_maps, packed, b, y[first * y_image :], count, channels, maps, (rows, columns), shape.stride,
-                shape.filters, (shape.out_height, shape.out_width), stream)  # fmt: skip
+        _sum_up(ours, flat_maps, packed, b, y[first * y_image :], count, groups, inputs, maps, (rows, columns),
+                shape.stride, outputs, (shape.out_height, shape.out_width), stream)  # fmt: skip
 
 
 def backward_data(shape: ConvShape, dy: Any, w: Any, dx: Any, workspace: Any, stream: Any) -> None:
     """As forward, from dy to each phase of dx: filters and channels in each other's place, the last tap first."""
-    ours, (maps, down, across), step = registers(dy), flat_dy(shape), _step("backward_data", shape, len(workspace))
+    ours, (maps, down, across), step = (
+        registers(shape, dy),
+        flat_dy(shape),
+        _step("backward_data", shape, len(workspace)),
+    )
     (sh, sw), (rows, columns), strided = shape.stride, window(shape), shape.stride != (1, 1)
-    size = _packed(shape.channels, shape.filters * max(p.taps for p in down) * max(q.taps for q in across))
+    groups, inputs, outputs = shape.groups, shape.group_filters, shape.group_channels
+    size = _packed(shape, outputs, inputs * max(p.taps for p in down) * max(q.taps for q in across))
     packed, rest = workspace[:size], workspace[size:]
     x_image, y_image = shape.channels * shape.height * shape.width, shape.filters * shape.out_height * shape.out_width
     dy, w, dx = flat(dy), flat(w), flat(dx)
@@ -463,12 +496,12 @@ def backward_data(shape: ConvShape, dy: Any, w: Any, dx: Any, workspace: Any, st
         for p, q in product(down, across):
             if p.taps and q.taps and p.positions and q.positions:
                 last = (p.tap + (p.taps - 1) * sh) * columns + q.tap + (q.taps - 1) * sw
-                order = rows * columns, shape.channels * rows * columns, last, -sh * columns, -sw
-                _lay_out_filters(w, packed, ours, shape.filters, shape.channels, p.taps * q.taps, (p.taps, q.taps),
-                                 order, stream)  # fmt: skip
+                order = rows * columns, outputs * rows * columns, last, -sh * columns, -sw
+                _lay_out_filters(w, packed, ours, groups, inputs, outputs, p.taps * q.taps, (p.taps, q.taps), order,
+                                 stream)  # fmt: skip
                 _sum_up(ours, flat_maps[p.begin * maps.pitch + q.begin :], packed, None, phase if strided else to,
-                        count, shape.filters, maps, (p.taps, q.taps), (1, 1), shape.channels,
-                        (p.positions, q.positions), stream)  # fmt: skip
+                        count, groups, inputs, maps, (p.taps, q.taps), (1, 1), outputs, (p.positions, q.positions),
+                        stream)  # fmt: skip
             total = count * shape.channels * p.positions
             if strided and total * q.positions:
                 launch(
@@ -480,9 +513,9 @@ def backward_data(shape: ConvShape, dy: Any, w: Any, dx: Any, workspace: Any, st
 
 def backward_filter(shape: ConvShape, x: Any, dy: Any, dw: Any, workspace: Any, stream: Any) -> None:
     """A slice's sums are a partial result of its own; dw collects them slice by slice."""
-    maps, ours, step = flat_x(shape), registers(x), _step("backward_filter", shape, len(workspace))
+    maps, ours, step = flat_x(shape), registers(shape, x), _step("backward_filter", shape, len(workspace))
     (sh, sw), (rows, columns), images = shape.stride, window(shape), slice_images(shape)
-    phases, dy_area = phase_count(shape), whole_registers(shape.out_height * maps.pitch)
+    phases, dy_area = phase_count(shape), whole_strips(shape, shape.out_height * maps.pitch)
     x_image, y_image = shape.channels * shape.height * shape.width, shape.filters * shape.out_height * shape.out_width
     x, dy, dw = flat(x), flat(dy), flat(dw)
     for first in range(0, shape.images, step):
@@ -497,12 +530,13 @@ def backward_filter(shape: ConvShape, x: Any, dy: Any, dw: Any, workspace: Any, 
                  Flat((0, 0), shape.out_height, maps.pitch, dy_area), (1, 1), (1, 1), stream)  # fmt: skip
         for phase, (i, j) in enumerate(product(range(min(sh, rows)), range(min(sw, columns)))):
             down, across = ceil_div(rows - i, sh), ceil_div(columns - j, sw)
-            groups = ceil_div(shape.filters, ours.rows[across])
-            total = slices * groups * shape.channels * down
+            bundles = ceil_div(shape.group_filters, ours.rows[across])
+            total = slices * shape.groups * bundles * shape.group_channels * down
             launch(
                 ours.gradients[across], ceil_div(total, THREADS), flat_maps[phase * maps.area :], gradients,
-                partials[i * columns + j :], total, count, images, groups, down, shape.channels, shape.filters,
-                phases * maps.area, dy_area, maps.pitch, rows * columns, sh * columns, sw, stream=stream,
+                partials[i * columns + j :], total, count, images, shape.groups, bundles, down, shape.group_channels,
+                shape.group_filters, phases * maps.area, dy_area, maps.pitch, rows * columns, sh * columns, sw,
+                stream=stream,
             )  # fmt: skip
         add_partials(partials, dw, len(dw), slices, first > 0, stream)
 
@@ -510,32 +544,35 @@ def backward_filter(shape: ConvShape, x: Any, dy: Any, dw: Any, workspace: Any, 
 def _lay_out(x: Any, to: Any, maps: int, size: Pair, flat: Flat, stride: Pair, phases: Pair, stream: Any) -> None:
     """Each phase of maps of this size flat."""
     count = phases[0] * phases[1]
-    rows = maps * count * flat.rows
-    launch(conv_vector_lay_out, ceil_div(rows, THREADS), x, to, rows, *size, flat.rows, flat.pitch, *flat.pad, *stride,
-           count, phases[1], flat.area, stream=stream)  # fmt: skip
+    stretches = ceil_div(flat.rows, ROWS)
+    total = maps * count * stretches
+    launch(conv_vector_lay_out, ceil_div(total, THREADS), x, to, total, stretches, *size, flat.rows, flat.pitch,
+           *flat.pad, *stride, count, phases[1], flat.area, stream=stream)  # fmt: skip
 
 
 def _lay_out_filters(
-    w: Any, packed: Any, ours: Registers, inputs: int, outputs: int, taps: int, window: Pair, order: tuple[int, ...],
-    stream: Any,
+    w: Any, packed: Any, ours: Registers, groups: int, inputs: int, outputs: int, taps: int, window: Pair,
+    order: tuple[int, ...], stream: Any,
 ) -> None:  # fmt: skip
     """The filters' taps of a phase; `taps` of all phases, and `order` is how they are found."""
-    total = ceil_div(outputs, ours.side) * inputs
-    launch(conv_vector_lay_out_filters, ceil_div(total, THREADS), w, packed, total, inputs, outputs, ours.side,
-           ours.side * inputs * taps, *window, *order, stream=stream)  # fmt: skip
+    bundles = ceil_div(outputs, ours.side)
+    total = groups * bundles * inputs
+    launch(conv_vector_lay_out_filters, ceil_div(total, THREADS), w, packed, total, inputs, outputs, bundles,
+           ours.side, ours.side * inputs * taps, *window, len(w) // groups, *order, stream=stream)  # fmt: skip
 
 
 def _sum_up(
-    ours: Registers, maps: Any, packed: Any, b: Any, y: Any, images: int, inputs: int, flat_: Flat, window: Pair,
-    stride: Pair, outputs: int, size: Pair, stream: Any,
+    ours: Registers, maps: Any, packed: Any, b: Any, y: Any, images: int, groups: int, inputs: int, flat_: Flat,
+    window: Pair, stride: Pair, outputs: int, size: Pair, stream: Any,
 ) -> None:  # fmt: skip
     """The sums of `images` images, in maps of this size."""
-    groups, strips = ceil_div(outputs, ours.side), whole_registers(size[0] * flat_.pitch) // (2 * ours.lanes)
-    stretch = max(1, min(strips, CACHED // (inputs * 2 * ours.lanes)))
+    strip = ours.across * ours.lanes
+    bundles, strips = ceil_div(outputs, ours.side), ceil_div(size[0] * flat_.pitch, strip)
+    stretch = max(1, min(strips, CACHED // (inputs * strip)))
     stretches = ceil_div(strips, stretch)
-    total = images * stretches * groups * stretch
+    total = images * groups * stretches * bundles * stretch
     launch(
         ours.sums, ceil_div(total, THREADS), maps, packed, packed if b is None else flat(b), y, int(b is not None),
-        total, stretch, groups, stretches, inputs, flat_.area, flat_.pitch, *window, *stride, outputs, *size,
+        total, stretch, bundles, stretches, groups, inputs, flat_.area, flat_.pitch, *window, *stride, outputs, *size,
         stream=stream,
     )  # fmt: skip

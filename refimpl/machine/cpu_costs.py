@@ -93,6 +93,8 @@ STAND_INS = {
     "conv_gather": "conv_gather_by_tap",
     "conv_filter": "conv_filter_gradient",
     "conv_vector_gradients": "conv_vector_gradients_3_wide",
+    "conv_vector_depthwise_sums": "conv_vector_sums",
+    "conv_vector_depthwise_gradients": "conv_vector_gradients_3_wide",
     "conv_direct": "im2col_columns",
     "conv_grouped": "im2col_columns",
     "conv_depthwise": "im2col_columns",

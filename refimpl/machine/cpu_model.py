@@ -102,7 +102,7 @@ def _vector_sums(a: Arguments, grid: Sequence[int], lanes: int) -> Units:
 
 
 def _vector_gradients(a: Arguments, grid: Sequence[int], lanes: int) -> Units:
-    return a["groups"] * a["rows"] * a["channels"] * a["images"] * a["dy_area"], a["total"]
+    return a["groups"] * a["bundles"] * a["rows"] * a["channels"] * a["images"] * a["dy_area"], a["total"]
 
 
 def _direct(a: Arguments, grid: Sequence[int]) -> Units:
@@ -176,10 +176,17 @@ UNITS: dict[str, Callable[..., Units]] = {
     "conv_add_bias_by_map": lambda a, grid: (grid[0] * a["area"], grid[0]),
     "conv_bias_gradient": lambda a, grid: (grid[0] * a["images"] * a["area"],),
     "conv_direct": _direct,
-    "conv_vector_sums": _vector_sums,
-    **{f"conv_vector_gradients_{taps}_wide": _vector_gradients for taps in (1, 2, 3, 4, 5, 7)},
+    **dict.fromkeys(("conv_vector_sums", "conv_vector_depthwise_sums"), _vector_sums),
+    **{
+        f"conv_vector{which}_gradients_{taps}_wide": _vector_gradients
+        for which in ("", "_depthwise")
+        for taps in (1, 2, 3, 4, 5, 7)
+    },
     "conv_vector_lay_out_filters": lambda a, grid: (a["total"] * a["rows"] * a["columns"],),
-    "conv_vector_lay_out": lambda a, grid: (a["rows"] * a["pitch"], a["rows"]),
+    "conv_vector_lay_out": lambda a, grid: (
+        a["total"] // a["stretches"] * a["area"],
+        a["total"] // a["stretches"] * a["padded_height"],
+    ),
     "conv_vector_put_phase": lambda a, grid: (a["total"] * a["columns"], a["total"]),
     "conv_depthwise_backward_filter": lambda a, grid: (grid[0] * round_up(a["pieces"], 16),),
     "conv_grouped_backward_filter": lambda a, grid: (grid[0] * a["terms"],),

@@ -187,10 +187,11 @@ def tiles(cores: int, few: int = conv.implicit_gemm.FEW_TILES) -> Callable[[], A
 for name in conv.ALGORITHMS:
     for number in range(5):
         conv_case(name, number, tiles(cores=1))
-for side in (3, 5):
+for side in (3, 5, 7):
     for stride in (1, 2):
         CONVOLUTIONS.append(((2, 17, 6, 9), (17, 1, side, side), (stride, stride), (side // 2, side // 2)))
         conv_case("direct", len(CONVOLUTIONS) - 1, name=f"depthwise-{side}-{stride}")
+        conv_case("vector_direct", len(CONVOLUTIONS) - 1, name=f"vector_direct-depthwise-{side}-{stride}")
 for side, stride in ((5, 1), (7, 1), (7, 2), (3, 2)):
     CONVOLUTIONS.append(((2, 3, 6, 9), (5, 3, side, side), (stride, stride), (side // 2, side // 2)))
     conv_case("vector_direct", len(CONVOLUTIONS) - 1, name=f"vector_direct-{side}-{stride}")

@@ -14,6 +14,7 @@ from kernels import conv
 from kernels.conv import vector_direct
 from kernels.conv.shape import PASSES, ConvShape, Pair
 from kernels.conv.vector_direct import AVX2, AVX512
+from kernels.launch import ceil_div
 from kernels.targets import cpu
 from tests.kernels.test_conv import check_against_numpy, inputs_of
 from tests.matrix import diagonal
@@ -38,7 +39,7 @@ def test_several_slices(pass_: str) -> None:
 @pytest.mark.parametrize("pass_", ["forward", "backward_data"])
 def test_a_map_in_several_stretches_the_last_of_them_short(pass_: str) -> None:
     wide = ConvShape.of((2, 700, 13, 20), (700, 700, 1, 1), (1, 1), (0, 0))
-    strips = vector_direct.whole_registers(13 * 20) // (2 * AVX512.lanes)
+    strips = ceil_div(13 * 20, 2 * AVX512.lanes)
     stretch = vector_direct.CACHED // (700 * 2 * AVX512.lanes)
     assert 1 < stretch < strips and strips % stretch
     check_against_numpy(pass_, wide, "vector_direct")
@@ -74,11 +75,15 @@ def test_the_filter_pass_takes_whole_slices() -> None:
     assert vector_direct.slice_images(large) == 1
 
 
-@pytest.mark.parametrize(("walk", "pass_"), diagonal([(1, 1), (3, 1), (5, 1), (7, 1), (7, 2), (3, 2)], PASSES))
-def test_other_registers(walk: tuple[int, int], pass_: str) -> None:
+WALKS = [(1, 1, 1), (3, 1, 1), (5, 1, 1), (7, 1, 1), (7, 2, 1), (3, 2, 1), (3, 1, 4), (5, 2, 4)]
+
+
+@pytest.mark.parametrize(("walk", "pass_"), diagonal(WALKS, PASSES))
+def test_other_registers(walk: tuple[int, int, int], pass_: str) -> None:
     """With the other registers the sums are the same, and in the filter pass in another order."""
-    window, stride = walk
-    shape = ConvShape.of((3, 4, 9, 11), (9, 4, window, window), (stride, stride), (window // 2, window // 2))
+    window, stride, groups = walk
+    filters = (9, 4, window, window) if groups == 1 else (4, 1, window, window)
+    shape = ConvShape.of((3, 4, 9, 11), filters, (stride, stride), (window // 2, window // 2))
     ours, has = run(pass_, shape), cpu.has_avx512()
     with mock.patch.object(cpu, "has_avx512", lambda: not has):
         others = run(pass_, shape)
@@ -90,7 +95,7 @@ def test_other_registers(walk: tuple[int, int], pass_: str) -> None:
 def test_rows_of_lanes_become_vectors() -> None:
     """Whichever registers this processor has: its own kernels are written with them."""
     ours = AVX512 if cpu.has_avx512() else AVX2
-    assert cpu.source_of(ours.sums).count("_outer(") == 2
+    assert "_lanewise(sums, a, b, " in cpu.source_of(ours.sums)
     assert "_lanewise(sums, d, x, " in cpu.source_of(ours.gradients[3])
 
 

@@ -68,7 +68,9 @@ def _option(conv: Convolution, name: str, images: int, workspace: int) -> Option
         return Option(name, workspace, _implicit_gemm(conv, workspace))
     if name == "vector_direct":  # the maps are laid out, then read
         lay_out = Work("products", 0, moved + workspace, times=2, traffic="transforms")
-        return Option(name, workspace, (lay_out, Work(kind, flops, moved + workspace)), vector_direct.CPU_ONLY)
+        outputs = (conv.w_shape[1] * conv.groups if conv.pass_ == "backward_data" else conv.filters) // conv.groups
+        filled = _share(outputs, vector_direct.FILTERS) if conv.groups > 1 else 1.0
+        return Option(name, workspace, (lay_out, Work(kind, flops / filled, moved + workspace)), vector_direct.CPU_ONLY)
     # im2col and winograd: fill the workspace, multiply what is in it, part of the batch after part
     parts = -(-conv.images // images)
     rearranged = moved + parts * workspace
@@ -100,14 +102,10 @@ def _filled(conv: Convolution) -> float:
 
     if conv.groups == 1:
         return 1.0
-
-    def share(size: int, tile: int) -> float:
-        return size / (-(-size // tile) * tile)
-
     filters, (_, channels, *window) = conv.filters // conv.groups, conv.w_shape
     if conv.pass_ == "backward_filter":
-        return share(filters, BY_TABLE_ROWS) * share(channels * prod(window), COLUMNS)
-    return share(filters if conv.pass_ == "forward" else channels, BY_TABLE_ROWS)
+        return _share(filters, BY_TABLE_ROWS) * _share(channels * prod(window), COLUMNS)
+    return _share(filters if conv.pass_ == "forward" else channels, BY_TABLE_ROWS)
 
 
 def _tiles(conv: Convolution) -> int:
@@ -117,3 +115,8 @@ def _tiles(conv: Convolution) -> int:
     filters, weights = conv.filters // conv.groups, prod(conv.w_shape[1:])
     rows = tile_rows(filters, weights) if conv.plain else BY_TABLE_ROWS
     return conv.groups * -(-filters // rows) * -(-weights // COLUMNS)
+
+
+def _share(size: int, tile: int) -> float:
+    """The share of its tiles that something of this size fills."""
+    return size / (-(-size // tile) * tile)

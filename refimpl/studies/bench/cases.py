@@ -301,7 +301,7 @@ def conv_cases(gpu: bool, quick: bool) -> Iterator[Case]:
     for name, channels, groups in GROUPED[:1] if quick else GROUPED:
         shape = ConvShape.of((32 if gpu else 4, channels, 56, 56), (channels, channels // groups, 3, 3), (1, 1), (1, 1))
         for pass_ in PASSES:
-            for algorithm in ("direct", "implicit_gemm"):
+            for algorithm in ("direct", "implicit_gemm", *(() if gpu else ("vector_direct",))):
                 yield conv_case(f"{name}, {pass_}, {algorithm}", times(*shape.x_shape), pass_, shape, [algorithm])
 
 

@@ -36,14 +36,16 @@ def networks(gradients: int = 10_000) -> list[Network]:
     Args:
         gradients: how many the network has whose gradients are clipped together.
     """
-    b = Builder("depthwise", (4, 8, 28, 28))
-    b.conv(96, 1)
-    for window in (3, 5):
-        for stride in (1, 2):
-            b.conv(96, window, stride, pad=window // 2, groups=96)
-    b.fc(10)
-    b.softmax()
-    networks = [b.build(), *cpu_costs.networks((*cpu_costs.SIZES, (32, 32, 32, 48)))]
+    networks = [*cpu_costs.networks((*cpu_costs.SIZES, (32, 32, 32, 48)))]
+    for count, sides in ((4, (3, 5)), (1, (7,))):
+        b = Builder("depthwise", (count, 8, 28, 28))
+        b.conv(96, 1)
+        for window in sides:
+            for stride in (1, 2):
+                b.conv(96, window, stride, pad=window // 2, groups=96)
+        b.fc(10)
+        b.softmax()
+        networks.append(b.build())
     for channels, side in ((8, 32), (20, 14), (64, 7)):
         b = Builder("wide filters", (16, channels, side, side))
         for window in (1, 3, 5, 7):
