@@ -1,8 +1,8 @@
 """Where a run's processor seconds go, room by room: `make seconds`, or `pytest --seconds`.
 
 A test's seconds are those of its process, with its fixtures; those in which Numba compiled are told apart, and so are
-those of the processes that it started and waited for.  A worker's first test has the seconds of collecting, too (about
-ten), and the test that ends the last of several has those of a fixture that they share, a notebook's kernel for one.
+those of the processes that it started and waited for.  A worker's first test has the seconds of collecting, too, about
+ten; a process that several tests share, such as the notebooks' kernel, counts for the test during which it ends.
 """
 
 from __future__ import annotations
