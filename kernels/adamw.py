@@ -26,12 +26,10 @@ from kernels.elementwise import BLOCK, PER_THREAD, TILE, size, tiles
 from kernels.launch import Floats, device, kernel, launch
 from kernels.shim import cuda
 
-ONE = np.float32(1)
-
 
 @device
-def moved(average: float, number: float, beta: float) -> float:
-    return average + (ONE - beta) * (number - average)
+def moved(average: float, number: float, share: float) -> float:
+    return average + share * (number - average)
 
 
 @kernel(block=BLOCK)
@@ -43,14 +41,15 @@ def adamw_update(
     n: int,
     kept: float,
     step: float,
-    beta1: float,
-    beta2: float,
+    share1: float,
+    share2: float,
     correction: float,
     epsilon: float,
 ) -> None:
     """One step of the weights and of both averages, four elements a thread.
 
-    `kept` is the share of a weight that its decay leaves, `step` the rate corrected, `correction` the root's.
+    `kept` is the share of a weight that its decay leaves, `step` the rate corrected, `correction` the root's, `share1`
+    and `share2` are 1 - beta1 and 1 - beta2: in single precision 1 - 0.999 would be wrong in its fifth digit.
     """
     weight = cuda.local.array(PER_THREAD, np.float32)
     mean = cuda.local.array(PER_THREAD, np.float32)
@@ -61,8 +60,8 @@ def adamw_update(
         for j in range(PER_THREAD):
             e = np.uint32(i + j * BLOCK)
             weight[j] = w[e]
-            mean[j] = moved(exp_avg[e], dw[e], beta1)
-            square[j] = moved(exp_avg_sq[e], dw[e] * dw[e], beta2)
+            mean[j] = moved(exp_avg[e], dw[e], share1)
+            square[j] = moved(exp_avg_sq[e], dw[e] * dw[e], share2)
         for j in range(PER_THREAD):
             e = np.uint32(i + j * BLOCK)
             exp_avg[e] = mean[j]
@@ -72,8 +71,8 @@ def adamw_update(
         for j in range(PER_THREAD):
             e = np.uint32(i + j * BLOCK)
             if i + j * BLOCK < n:
-                exp_avg[e] = moved(exp_avg[e], dw[e], beta1)
-                exp_avg_sq[e] = moved(exp_avg_sq[e], dw[e] * dw[e], beta2)
+                exp_avg[e] = moved(exp_avg[e], dw[e], share1)
+                exp_avg_sq[e] = moved(exp_avg_sq[e], dw[e] * dw[e], share2)
                 w[e] = kept * w[e] - step * (exp_avg[e] / (math.sqrt(exp_avg_sq[e]) * correction + epsilon))
 
 
@@ -97,5 +96,5 @@ def update(
         check_shape("adamw.update", name, array, w.shape)
     step = rate / (1 - beta1 ** (iteration + 1))
     correction = 1 / math.sqrt(1 - beta2 ** (iteration + 1))
-    numbers = 1 - rate * decay, step, beta1, beta2, correction, epsilon
+    numbers = 1 - rate * decay, step, 1 - beta1, 1 - beta2, correction, epsilon
     launch(adamw_update, tiles(size(w)), w, dw, exp_avg, exp_avg_sq, size(w), *numbers, stream=stream)

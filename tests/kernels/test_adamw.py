@@ -51,6 +51,15 @@ def test_steps_as_in_pytorch(torch: Any, decay: float) -> None:
     assert np.abs(w - wanted).max() <= 2 * np.abs(single.detach().numpy() - wanted).max()
 
 
+def test_the_first_step_divides_a_gradient_by_its_own_size() -> None:
+    """So the averages' shares, 1 - beta, have to be as precise as the corrections of their zeros."""
+    w, mean, square = (np.zeros(150, np.float32) for _ in range(3))
+    dw = normal(150) + np.sign(normal(150))  # epsilon is nothing beside them
+    adamw.update(w, dw, mean, square, iteration=0, rate=1.0)
+    np.testing.assert_allclose(w, -np.sign(dw), rtol=5e-7)
+    np.testing.assert_allclose(square, (1 - 0.999) * dw.astype(np.float64) ** 2, rtol=3e-7)
+
+
 @given(sizes=st.lists(SIZES, min_size=1, max_size=3), largest=st.sampled_from([0.5, 1e6]))
 def test_clipping_as_in_pytorch(torch: Any, sizes: list[int], largest: float) -> None:
     gradients = [normal(n, seed=seed) for seed, n in enumerate(sizes)]

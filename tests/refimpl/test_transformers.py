@@ -96,13 +96,10 @@ ADAMW_DEFAULTS = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.01}
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "optimiser", "rate", "room"),
-    [*((name, "sgd", 0.02, 5e-7) for name in NAMES), ("tiny-gpt", "adamw", 1e-3, 2e-6)],
+    [*((name, "sgd", 0.02, 5e-7) for name in NAMES), ("tiny-gpt", "adamw", 1e-3, 5e-7)],
 )
 def test_losses_are_those_of_pytorch(name: str, optimiser: str, rate: float, room: float, torch: Any) -> None:
-    """Of PyTorch in double precision, over twelve iterations.
-
-    AdamW divides a gradient by its own size, so the rounding of one next to zero counts in full.
-    """
+    """Of PyTorch in double precision, over twelve iterations."""
     made, source = of_name(name)
     made = made.trained_by(optimiser)
     ours, _ = run(refimpl.plan(made, "vdnn-all", TITAN_X), source, rate=rate)
