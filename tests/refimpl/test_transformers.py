@@ -1,10 +1,11 @@
-"""The small transformers: little memory changes no bit, and PyTorch comes to the same losses.
+"""The small transformers: little memory changes no bit, and PyTorch comes to the same losses.  Large ones are planned.
 
 A ViT learns the digits, a GPT and a Llama the next byte of a text, a BERT masked bytes.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from math import log
 from typing import Any
@@ -22,6 +23,7 @@ from refimpl.names.presets import PRESETS
 from refimpl.network import Network
 from refimpl.network.zoo import LATER
 from refimpl.planner import DoesNotFit, Program
+from refimpl.studies.transformers.outcomes import budgets
 
 ITERATIONS = 12
 TITAN_X = MACHINES["titan-x"].with_catalogue("own")
@@ -138,3 +140,31 @@ def test_a_gpt_comes_to_the_bits_of_the_baseline_on_the_emulated_gpu() -> None:
             losses = [trainer.step(*source.batch(2, i)) for i in range(2)]
             found.append((losses, {name: values.tobytes() for name, values in trainer.state().items()}))
     assert found[0] == found[1] and found[2][0] == pytest.approx(found[0][0], rel=1e-6)
+
+
+# -- large ones, planned -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.timing
+@pytest.mark.parametrize("preset", PRESETS)
+def test_gpt2_medium_is_planned_in_seconds(preset: str) -> None:
+    """In a fifth of the way between the two budgets, or in all memory; a search of all fates may take longer."""
+    made = LATER["gpt2-medium"].make(batch=4)
+    (budget,) = budgets("gpt2-medium", 4, "rtx-4090", [0.2]).values()
+    start = time.process_time()
+    try:
+        program = refimpl.plan(made, preset, "rtx-4090", budget)
+    except DoesNotFit:
+        program = refimpl.plan(made, preset, "rtx-4090")
+    assert time.process_time() - start < (60 if preset == "combined" else 5)
+    assert program.network is made
+
+
+@pytest.mark.slow
+def test_gpt2_trains_in_what_its_blocks_need() -> None:
+    """Eight windows of 1,024 words in 4 GiB: the head's logits are one map, which shares and gradients overwrite."""
+    program = refimpl.plan("gpt2", "combined", "rtx-4090", "4GiB")
+    assert program.network.input.shape[:2] == (8, 1024) and program.verify() and program.peak_bytes <= 4 << 30
+    head = program.network.layer("head")
+    assert program.network.layer("softmax").y is head.y, "no map of probabilities beside the logits"
