@@ -4,10 +4,14 @@ step_orders    what the plan orders before and after each step      exporting   
 blocks         what autograd saved, wherever its bytes are          running_again  a node of forward, run again
 iteration      one forward and its backward pass                    planned        the module that a user calls
 transfers      copies: on the CPU, on CUDA, emulated                reporting      held and moved beside predicted
+module_plan    import and plan in one call; it needs all of refimpl
 meter          bytes of live tensors, counted on the CPU            planned_error  one line that says what to do
 """
 
 from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
 
 from refimpl.torch.meter import Meter
 from refimpl.torch.planned import Planned
@@ -15,3 +19,10 @@ from refimpl.torch.planned_error import PlannedError
 from refimpl.torch.transfers import DeferredTransfers, Transfers
 
 __all__ = ["DeferredTransfers", "Meter", "Planned", "PlannedError", "Transfers"]
+
+
+def __getattr__(name: str) -> Any:
+    """`refimpl.torch.plan` needs the planner, which is imported when it is first used."""
+    if name != "plan":
+        raise AttributeError(f"refimpl.torch has no {name!r}; it has {', '.join(__all__)} and plan")
+    return import_module("refimpl.torch.module_plan").plan

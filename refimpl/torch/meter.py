@@ -6,8 +6,8 @@
         loss.backward()
     print(meter.held, meter.peak)
 
-The weights, their gradients, copies on the host and what was there before are left out: what is counted is what a plan
-manages.  Rounding and fragmentation are an allocator's, and are not in it.
+The weights, their gradients, copies on the host and what was there before are left out: what is counted is what a
+plan manages.  Rounding and fragmentation are an allocator's, and are not in it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Meter(TorchDispatchMode):
 
     def __init__(self, weights: Iterable[Any], transfers: Any = None) -> None:
         """Args:
-        weights: whose gradients are left out.
+        weights: whose gradients are left out; none of them: a network with `keeps="pytorch"` counts them, too.
         transfers: a planned module's, whose buffers on the host are left out.
         """
         super().__init__()

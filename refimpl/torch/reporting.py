@@ -15,25 +15,25 @@ def measured(planned: Any, meter: Any = None) -> dict[str, int | None]:
 
     Args:
         planned: after a forward and a backward pass.
-        meter: that was entered for both; None: on CUDA PyTorch's own counter less the weights and their gradients.
+        meter: that was entered for both; None: on CUDA PyTorch's own counter.
     """
     last = planned.last
     if last is None:
         raise PlannedError("there is nothing to report: train an iteration first")
-    peak = None if meter is None else meter.peak
-    weights = list(planned.parameters())
-    if peak is None and weights and weights[0].is_cuda:
-        fixed = sum(2 * one.nbytes if one.requires_grad else one.nbytes for one in weights)
-        peak = torch.cuda.max_memory_allocated(weights[0].device) - fixed
+    peak = None if meter is None else meter.peak + planned.orders.plan["resident"]
+    weight = next(iter(planned.parameters()), None)
+    if peak is None and weight is not None and weight.is_cuda:
+        peak = torch.cuda.max_memory_allocated(weight.device)
     moved = last.moved()
     return {"held": last.held, "peak": peak, "out": moved[0], "in": moved[1]}
 
 
 def report(planned: Any, meter: Any = None) -> str:
     """A table: held at the turn from forward to backward, peak, moved; predicted and measured."""
-    found, predicted = measured(planned, meter), planned.orders.plan["predicted"]
+    found, plan = measured(planned, meter), planned.orders.plan
+    predicted = plan["predicted"] | {"peak": plan["predicted"]["peak"] + plan["resident"]}
     names = {
-        "held": "maps held at the turn", "peak": "peak beside the weights", "out": "copied to the host",
+        "held": "maps held at the turn", "peak": "peak, weights included", "out": "copied to the host",
         "in": "copied back",
     }  # fmt: skip
     lines = [f"{'':24} {'predicted':>12} {'measured':>12}"]
@@ -41,4 +41,6 @@ def report(planned: Any, meter: Any = None) -> str:
         value = found[key]
         lines.append(f"{name:24} {size(predicted[key]):>12} {'not counted' if value is None else size(value):>12}")
     lines.append(f"{'blocks computed again':24} {'':>12} {planned.last.table.recomputed:>12}")
+    if moved := predicted.get("gradients_out", 0):
+        lines.append(f"the plan also moves {size(moved)} of gradients, which is not carried out: its peak is too low")
     return "\n".join(lines)

@@ -165,6 +165,17 @@ def test_held_at_the_turn_is_what_the_meter_counts(beside: Beside, planned: dict
     assert "not counted" in model.report()
 
 
+def test_import_and_plan_in_one_call(beside: Beside) -> None:
+    program = refimpl.torch.plan(beside.module, beside.x, "vdnn-all", machine="titan-x")
+    model = Planned(beside.module, program)
+    right = beside.iteration(beside.plain, beside.module)
+    assert same(right, beside.iteration(beside.plain, model))
+    predicted = program.decisions()["predicted"]["held"]
+    assert 0 <= model.last.held - predicted < 512  # type: ignore[union-attr]
+    with pytest.raises(AttributeError, match="has no 'plam'"):
+        getattr(refimpl.torch, "plam")  # noqa: B009
+
+
 class Interrupting:
     """An operator that stops."""
 

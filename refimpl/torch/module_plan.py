@@ -1,0 +1,35 @@
+"""A PyTorch module imported and planned in one call.  This file alone of its room needs the planner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from refimpl.fit import by_name
+from refimpl.network.imported import from_torch
+from refimpl.planner import Program
+
+
+def plan(
+    module: Any,
+    example: Any,
+    setup: Any = "combined",
+    budget: Any = None,
+    machine: Any = "h100",
+    autocast: str | None = None,
+) -> Program:
+    """A program for the module as PyTorch trains it: `Planned(module, plan(module, images, "vdnn-all", "12GiB"))`.
+
+    Args:
+        module: a `torch.nn.Module`; its loss is left out.
+        example: what it is called with, or the shape of that (`refimpl.networks.from_torch`).
+        setup: a preset or a setup.
+        budget: device bytes, or text as in "12GiB" (None: the machine's memory).
+        machine: a GPU's name, or a machine.
+        autocast: "bfloat16" or "float16": forward runs under `torch.autocast`.
+
+    Raises:
+        RefimplError: `torch.export` cannot follow the module, a name is unknown, or no plan fits the budget.
+    """
+    on_gpu = all(weight.device.type != "cpu" for weight in module.parameters())
+    network = from_torch(module, example, keeps="pytorch" if on_gpu else "pytorch-cpu", autocast=autocast)
+    return by_name.plan(network, setup, machine, budget)
