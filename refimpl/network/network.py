@@ -314,7 +314,8 @@ class Network:
 
     def _make_scratch(self) -> Tensor | None:
         """One workspace for all layers that need a small one of fixed size: they run one after another."""
-        needed = [size for layer in self.layers if (of := layer.traits.scratch_bytes) and (size := of(layer))]
+        ours = [layer for layer in self.layers if layer.operation is None]
+        needed = [size for layer in ours if (of := layer.traits.scratch_bytes) and (size := of(layer))]
         return self._resident("scratch", (max(needed) // 4,), "scratch") if needed else None
 
     def _refuse_equal_names(self) -> None:

@@ -32,6 +32,8 @@ from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
+from tests.refimpl.network import any_module_survey  # noqa: E402
+
 MIB = 1 << 20
 
 
@@ -75,7 +77,7 @@ class Windows(nn.Module):
 
 
 class Words(nn.Module):
-    """Tokens, a table that is the head, too, a GRU, a frozen layer, and two outputs."""
+    """Tokens, a table that is the head, too, a table of places, a GRU, a frozen layer, and two outputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,9 +85,11 @@ class Words(nn.Module):
         self.frozen, self.head = nn.Linear(24, 24), nn.Linear(24, 50, bias=False)
         self.head.weight = self.table.weight
         self.frozen.requires_grad_(False)
+        self.places = nn.Embedding(32, 24)
+        self.register_buffer("order", torch.arange(32))
 
     def forward(self, tokens: Any) -> Any:
-        x, _ = self.run(self.table(tokens))
+        x, _ = self.run(self.table(tokens) + self.places(self.order))
         return self.head(functional.silu(self.frozen(x))), x.cumsum(1)
 
 
@@ -271,6 +275,7 @@ def test_gradients_stay_until_the_optimiser_and_its_states_are_resident() -> Non
     last = next(step for step in reversed(network.steps) if step.calls)
     read = {tensor for tensor in last.uses if tensor.kind == "weight gradient" and " by " not in tensor.name}
     assert sum(tensor.nbytes for tensor in read) == learnt
+    assert not any(tensor.kind == "scratch" for tensor in network.resident)
     assert network.origins["embedding"] == "table" and adam.origins == network.origins
 
 
@@ -289,6 +294,12 @@ def test_what_a_plan_does_not_count_is_an_item_with_its_range() -> None:
     assert "not counted: the context" in told and "67% of the bytes opaque" in told
     own = refimpl.plan(refimpl.networks.lenet(batch=8), "baseline", "titan-x", "12GiB")
     assert uncounted(own) == [] and "not counted" not in plan_table(own, own.simulate()).text()
+
+
+def test_the_page_has_the_rows_of_the_survey() -> None:
+    text, rows = any_module_survey.PAGE.read_text(encoding="utf-8"), any_module_survey.read()
+    assert any_module_survey.with_rows(text, rows) == text
+    assert all(len(row["plan_seconds"]) == 9 for row in rows if "layers" in row)
 
 
 def test_what_cannot_be_exported_is_refused_with_the_users_own_line() -> None:
