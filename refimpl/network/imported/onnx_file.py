@@ -281,9 +281,11 @@ class OnnxFile:
     def _normalise(self) -> None:
         """Make every weight an initializer that one node reads: constants, copies and reshaped weights, too."""
         weights = {tensor.name: tensor for tensor in self.graph.initializer}
+        self.turned_tables: dict[str, str] = {}  #: a transposed table of words, which a head multiplies by → the table
         self.constants = Constants(self.onnx, weights, list(self.graph.node), self.opset)
         kept = []
         copied = 0
+        tables = {node.input[0] for node in self.graph.node if node.op_type == "Gather"}
         for node in self.graph.node:
             made = self._constant(node, weights)
             if made is None:
@@ -294,6 +296,8 @@ class OnnxFile:
                 raise self.refused("its constants are too large")
             made.name = node.output[0]
             weights[made.name] = made
+            if node.op_type == "Transpose" and node.input[0] in tables and len(made.dims) == 2:
+                self.turned_tables[made.name] = node.input[0]
         read: Counter[str] = Counter()
         copied = 0
         for number, node in enumerate(kept):
@@ -357,8 +361,10 @@ class OnnxFile:
             tensor = self.weights.get(name)
             if tensor is None or self.values(tensor).shape != values.shape:
                 raise self.refused(f"it has been changed: there is no weight {cleaned(name)} of shape {values.shape}")
-            tensor.ClearField("float_data")
-            tensor.raw_data = np.ascontiguousarray(values, "<f4").tobytes()
+            turned = [made for made, table in self.turned_tables.items() if table == name]
+            for one, its in [(tensor, values), *((self.weights[made], values.T) for made in turned)]:
+                one.ClearField("float_data")
+                one.raw_data = np.ascontiguousarray(its, "<f4").tobytes()
         try:
             whole: bytes = self.model.SerializeToString()
         except ValueError:

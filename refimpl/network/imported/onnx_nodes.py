@@ -140,6 +140,8 @@ class OnnxCall(graph.OperatorCall):
         tensor = self.of.file.weights.get(name)
         if tensor is None:
             raise Unsupported(f"its input {cleaned(name)} is computed; only a weight of the file is supported")
+        if table := self.of.file.turned_tables.get(name):
+            return self.weight_named(table, not transposed)
         values = self.of.file.values(tensor)
         first = FirstValues(tensor.name, np.array(values, order="C"))
         return first.moved(np.transpose) if transposed else first

@@ -194,6 +194,34 @@ def of_words(module: nn.Module, rows: list[int], tokens: Any = TOKENS) -> Any:
     return model
 
 
+def test_a_head_that_multiplies_by_the_transposed_table_shares_it(tmp_path: Path) -> None:
+    """One weight, which both gradients train, and which is written back once, for both."""
+    f = File(("N", TOKENS))
+    table = f.weight("table", 23, 8)
+    y = f.node("Gelu", f.node("Gather", table, "x", axis=0))
+    end = f.node("MatMul", y, f.node("Transpose", table, perm=[1, 0]), to="end")
+    model = f.model(end, opset=20)
+    model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info(end, onnx.TensorProto.FLOAT, [None, None, None]))
+    path = saved(model, tmp_path)
+    network = refimpl.networks.from_onnx(path, IMAGES)
+    words, _, head, _ = network.layers
+    assert [one.kind for one in network.layers] == ["embedding", "gelu", "conv", "pixel_softmax"]
+    assert head.parameters["w"] is words.parameters["w"] and len([*network.parameters()]) == 1
+    tokens, labels = np.random.default_rng(0).integers(0, 23, (2, IMAGES, TOKENS)).astype(np.int32)
+    with refimpl.Trainer(refimpl.plan(network, "baseline", "h100"), "cpu", rate=0.5) as trainer:
+        for _ in range(3):
+            trainer.step(tokens, labels)
+        loss = trainer.evaluate(tokens, labels).loss
+        trainer.to_onnx(tmp_path / "trained.onnx")
+    again = refimpl.networks.from_onnx(tmp_path / "trained.onnx", IMAGES)
+    with refimpl.Trainer(refimpl.plan(again, "baseline", "h100"), "cpu") as trainer:
+        assert trainer.evaluate(tokens, labels).loss == loss
+    sessions = onnx.load(tmp_path / "trained.onnx").graph.initializer
+    first, *others = [onnx.numpy_helper.to_array(one) for one in sessions if len(one.dims) == 2]
+    assert others and all(np.array_equal(one, first.T) for one in others)
+
+
 @pytest.mark.slow
 def test_a_file_that_reads_tokens_is_the_same_network_as_the_module(tmp_path: Path) -> None:
     torch.manual_seed(0)
