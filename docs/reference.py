@@ -36,7 +36,7 @@ ROOMS = {
         ["refimpl.backend"],
         "Programs that run, on the CPU or a GPU, and their data. See [](/backends.md).",
     ),
-    "torch": (["refimpl.torch"], "A plan carried out in PyTorch's own training. See [](/program.md)."),
+    "torch": (["refimpl.torch"], "A plan carried out in PyTorch's own training. See [](/in_pytorch.md)."),
     "report": (["refimpl.report", "refimpl.text"], "Tables, pictures and traces. See [](/reports.md)."),
     "names": (["refimpl.names"], "Names and the objects they mean. See [](/slots/index.md)."),
     "fit": (["refimpl.fit"], "What fits a budget, and the least budget of a setup. See [](/program.md)."),

@@ -18,11 +18,11 @@ from refimpl.torch.planned import Planned
 from refimpl.torch.planned_error import PlannedError
 from refimpl.torch.transfers import DeferredTransfers, Transfers
 
-__all__ = ["DeferredTransfers", "Meter", "Planned", "PlannedError", "Transfers"]
+__all__ = ["DeferredTransfers", "Meter", "Planned", "PlannedError", "Transfers", "plan"]
 
 
 def __getattr__(name: str) -> Any:
     """`refimpl.torch.plan` needs the planner, which is imported when it is first used."""
     if name != "plan":
-        raise AttributeError(f"refimpl.torch has no {name!r}; it has {', '.join(__all__)} and plan")
+        raise AttributeError(f"refimpl.torch has no {name!r}; it has {', '.join(__all__)}")
     return import_module("refimpl.torch.module_plan").plan
