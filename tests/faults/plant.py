@@ -43,13 +43,14 @@ from tests.faults import (
     planner,
     report,
     studies,
+    torch_room,
 )
 from tests.faults.copies import ROOT, Copies, Copy, short
 from tests.faults.fault import Fault
 
 TABLE = ROOT / "tests" / "planted_faults.md"
 PATIENCE = 600  #: seconds for the tests of one fault
-ROOMS = (kernels, network, memory, machine, planner, papers, backend, report, names_and_fit, studies, cli)
+ROOMS = (kernels, network, memory, machine, planner, papers, backend, report, names_and_fit, studies, cli, torch_room)
 FAULTS: tuple[Fault, ...] = tuple(fault for room in ROOMS for fault in room.FAULTS)
 
 
