@@ -42,6 +42,7 @@ COMMANDS = {
     "compare": "setups side by side",
     "run": "train a network under a budget",
     "export": "a program as a script of its own",
+    "torch": "who fits a PyTorch module, and the lines that carry its plan out in your own loop",
     "view": "a page to look at a program",
     "trace": "one iteration, in formats that other tools open",
     "replay": "replay an allocation log in every allocator",
@@ -62,6 +63,7 @@ TOGETHER = {"run", "bench"}  #: commands that several ranks can execute together
 FILES = {
     "list": "refimpl.cli.lists",  # `cli.list` would hide Python's own
     "study": "refimpl.studies.grid.command",
+    "torch": "refimpl.cli.in_pytorch",  # PyTorch's own name
     **{name: f"refimpl.studies.{name}.command" for name in STUDIES},
 }
 

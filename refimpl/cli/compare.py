@@ -21,7 +21,7 @@ from refimpl.names.budgets import several
 from refimpl.names.modules import modules
 from refimpl.names.presets import PAPERS, combinations, parse
 from refimpl.network import Network
-from refimpl.planner import DoesNotFit, Setup, SetupError
+from refimpl.planner import DoesNotFit, Program, Setup, SetupError
 from refimpl.planner.heading import heading
 from refimpl.planner.largest import unlimited_baseline
 from refimpl.report.comparison import Compared, compared, misfit
@@ -101,11 +101,8 @@ def run(options: argparse.Namespace) -> int:
         for network, budget in cases:
             found.append([])
             for group in groups:
-                found[-1].append(row(group, common, network, machine, budget, options, advance))
-    how = f"{machine.name} (simulated, {machine.catalogue})"
-    titles = [
-        " · ".join([heading(network, machine), how, f"budget {size(budget)}", *common]) for network, budget in cases
-    ]
+                found[-1].append(row(group, common, network, machine, budget, options, advance)[:2])
+    titles = [title_of(network, machine, budget, common) for network, budget in cases]
     if picture:
         from refimpl.report.comparison_picture import comparison_picture
 
@@ -128,6 +125,12 @@ def run(options: argparse.Namespace) -> int:
     if picture:
         say(f"Picture: {picture}")
     return DONE
+
+
+def title_of(network: Network, machine: Machine, budget: int, common: Sequence[str] = ()) -> str:
+    """What all rows of a table share."""
+    how = f"{machine.name} (simulated, {machine.catalogue})"
+    return " · ".join([heading(network, machine), how, f"budget {size(budget)}", *common])
 
 
 def with_least(table: Table, least_bytes: list[int | None]) -> Table:
@@ -177,8 +180,8 @@ def row(
     budget: int,
     options: argparse.Namespace,
     advance: Advance,
-) -> tuple[Compared, dict[str, Any]]:
-    """The row of a group and its document: those of the fastest setup that fits, which is proved."""
+) -> tuple[Compared, dict[str, Any], Program | None]:
+    """The row of a group, its document and its program: those of the fastest setup that fits, which is proved."""
     own = [with_progress(setup, advance) for setup in group.setups]
     best = best_of(own, network, machine, budget, watch=lambda name: advance(f"{network.name} {name}"))
     shown = by_preset(best.tried, group.paper)
@@ -204,7 +207,7 @@ def row(
     if group.paper:
         document["paper"] = group.paper
         document["others"] = [short_json(name, other) for name, other in zip(names[1:], rows[1:], strict=True)]
-    return replace(rows[0], paper=group.paper, others=tuple(rows[1:])), document
+    return replace(rows[0], paper=group.paper, others=tuple(rows[1:])), document, best.program
 
 
 def by_preset(tried: Sequence[Tried], paper: str) -> list[Tried]:

@@ -43,8 +43,7 @@ def decisions(program: Program) -> dict[str, Any]:
         there.append(order)
     maps = [tensor for tensor in network.managed if tensor.kind == "map"]
     fates = {tensor: program.fates[tensor] for tensor in maps if tensor in program.fates}
-    every = [it for it in program.instructions if isinstance(it, Copy)]
-    copies = [it for it in every if it.tensor.kind == "map"]
+    copies = [it for it in program.instructions if isinstance(it, Copy) and it.tensor.kind == "map"]
     return {
         "format": FORMAT,
         "network": network.name,
@@ -75,15 +74,17 @@ def decisions(program: Program) -> dict[str, Any]:
             "peak": max(row.transient_bytes for row in program.rows),
             "out": sum(it.nbytes for it in copies if isinstance(it, CopyOut)),
             #: Of gradients, which PyTorch's own training cannot move: then the peak is above the prediction.
-            "gradients_out": sum(
-                it.nbytes
-                for it in every
-                if isinstance(it, CopyOut) and it.tensor.kind.endswith(("gradient", "gradient map"))
-            ),
+            "gradients_out": gradients_out(program),
             "in": sum(it.nbytes for it in copies if isinstance(it, CopyIn)),
             "seconds": program.planned_seconds,
         },
     }
+
+
+def gradients_out(program: Program) -> int:
+    """Bytes of gradients that are copied to the host: of maps and of weights."""
+    copies = [it for it in program.instructions if isinstance(it, CopyOut)]
+    return sum(it.nbytes for it in copies if it.tensor.kind.endswith(("gradient", "gradient map")))
 
 
 def _held_at_the_turn(program: Program) -> int:

@@ -195,12 +195,12 @@ def plan_table(program: Program, timeline: Timeline, baseline_seconds: float | N
         ["  stalled", duration(timeline.stall), share(timeline.stall, timeline.seconds)],
         *_reduced(program, timeline),
         ["instructions", f"{len(program.instructions):,}", counted(counts.waits, "wait") + " among them"],
-        *([f"not counted: {one.name}", _range(one), one.why] for one in uncounted(program)),
+        *([f"not counted: {one.name}", bytes_of(one), one.why] for one in uncounted(program)),
     ]
     return Table(title(program, timeline), ["", "figure", "remark"], rows, frozenset({"figure"}), ("remark",))
 
 
-def _range(one: Uncounted) -> str:
+def bytes_of(one: Uncounted) -> str:
     """From its least to its most."""
     return "not known" if one.most is None else f"{size(one.least)} to {size(one.most)}"
 

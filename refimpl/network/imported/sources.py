@@ -160,6 +160,25 @@ def from_file(name: str, batch: int | None) -> Network | None:
     return _called(found["path"], function, size, _ends(losses)[1])
 
 
+def module_from_file(name: str, batch: int | None) -> tuple[Any, Any]:
+    """A PyTorch module and an example of what it is called with, as `my_file.py:make` returns them.
+
+    The function is called with `batch=N` if it takes that.
+    """
+    found = FILE.fullmatch(name.strip())
+    if found is None or found["kind"].lower() != "py" or not found["part"]:
+        raise NetworkError(f"{name}: name a Python file and its function that returns a module, as in my_file.py:make")
+    make = _function(found["path"], found["part"])
+    takes = _takes(make, "batch")
+    if batch is not None and not takes:
+        raise NetworkError(f"{name} takes no batch; leave out --batch, or give the function that parameter")
+    made = _made(make, found["path"], found["part"], {"batch": batch or BATCH} if takes else {})
+    if not isinstance(made, tuple) or len(made) != 2:
+        what = f"returned {len(made)} values" if isinstance(made, tuple) else f"returned a {type(made).__name__}"
+        raise NetworkError(f"{name} {what}; return (module, example), of what the module is called with or its shape")
+    return made
+
+
 def with_losses(name: str, losses: Sequence[str]) -> str:
     """A file's name with losses: one, or NODE=LOSS of every output."""
     found = FILE.fullmatch(name.strip())
@@ -187,7 +206,8 @@ def _ends(part: str | None) -> tuple[str | None, Loss]:
     return None, dict(pairs)
 
 
-def _called(path: str, function: str, batch: int, loss: Loss = None) -> Network:
+def _function(path: str, function: str) -> Callable[..., Any]:
+    """A function of a Python file, which is executed."""
     if not os.path.isfile(path):
         raise NetworkError(f"there is no file {path}")
     known = vars(executed(path, os.stat(path).st_mtime_ns))
@@ -195,15 +215,26 @@ def _called(path: str, function: str, batch: int, loss: Loss = None) -> Network:
     if not callable(make):
         functions = [name for name, value in known.items() if callable(value)]
         raise NetworkError(f"{path} has no function {function!r}{offer(function, functions)}")
-    given = {"batch": batch} | ({} if loss is None else {"loss": loss})
-    if loss is not None and not _takes(make, "loss"):
-        raise NetworkError(f"{path}: {function} takes no loss; give it the parameter loss, and hand that to from_torch")
+    return make  # type: ignore[no-any-return]
+
+
+def _made(make: Callable[..., Any], path: str, function: str, given: Mapping[str, Any]) -> Any:
+    """What a function of a user's own returns."""
     try:
-        made = make(**given)
+        return make(**given)
     except NetworkError:
         raise
     except (Exception, SystemExit) as error:
-        raise NetworkError(f"{path}: {function}(batch={batch}) failed: {error_line(error)}") from None
+        said = f"batch={given['batch']}" if "batch" in given else ""
+        raise NetworkError(f"{path}: {function}({said}) failed: {error_line(error)}") from None
+
+
+def _called(path: str, function: str, batch: int, loss: Loss = None) -> Network:
+    make = _function(path, function)
+    given = {"batch": batch} | ({} if loss is None else {"loss": loss})
+    if loss is not None and not _takes(make, "loss"):
+        raise NetworkError(f"{path}: {function} takes no loss; give it the parameter loss, and hand that to from_torch")
+    made = _made(make, path, function, given)
     if isinstance(made, Builder):
         made = made.build()
     if not isinstance(made, Network):

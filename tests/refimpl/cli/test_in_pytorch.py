@@ -1,0 +1,161 @@
+"""`refimpl torch`: who fits a module, the lines that are printed, and plans that PyTorch's loop cannot carry out."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from refimpl.cli import in_pytorch  # noqa: E402
+from refimpl.fit.by_name import plan  # noqa: E402
+from refimpl.names.presets import PRESETS  # noqa: E402
+from refimpl.network.imported import from_torch  # noqa: E402
+from refimpl.planner.decisions import gradients_out  # noqa: E402
+from refimpl.torch import PlannedError  # noqa: E402
+from refimpl.torch import plan as torch_plan  # noqa: E402
+from tests.messages import lacks, raises_naming  # noqa: E402
+from tests.refimpl.cli.said import Command, Wrong  # noqa: E402
+
+MODULES = """
+import torch
+from torch import nn
+
+
+def make(batch):
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(inplace=True), nn.MaxPool2d(2),
+        nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(1024, 10),
+    ), (batch, 3, 16, 16)
+
+
+class Product(nn.Module):
+    def forward(self, left, right):
+        return self.fc(left * right)
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+
+def of_two():
+    return Product(), (torch.zeros(2, 4), torch.zeros(2, 4))
+
+
+def module():
+    return make(2)[0]
+
+
+def network():
+    return "a network", (2, 3)
+
+
+def broken():
+    raise KeyError("weights")
+"""
+QUICK = ("--machine", "h100", "--effort", 1, "--no-verify")
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / f"modules_{abs(hash(tmp_path))}.py"
+    path.write_text(MODULES)
+    return path.name
+
+
+def pasted(out: str) -> str:
+    """The lines to paste."""
+    lines = re.findall(r"^ {4}(\S.*)$", out, re.MULTILINE)
+    assert len(lines) == 5
+    return "\n".join(lines)
+
+
+def trained(module: Any, lines: str, inputs: Any) -> list[Any]:
+    """Loss, gradients and statistics after these lines."""
+    torch.manual_seed(5)
+    names = {"module": module, "inputs": inputs, "labels": torch.arange(len(inputs)) % 10}
+    exec(lines, names | {"loss_of": torch.nn.functional.cross_entropy}, names)
+    return [names["loss"].detach(), *(weight.grad for weight in module.parameters()), *module.buffers()]
+
+
+PLAIN = "loss = torch.nn.functional.cross_entropy(module(inputs), labels)\nloss.backward()"
+
+
+def test_the_lines_that_are_printed_give_the_bits_of_plain_pytorch(
+    refimpl: Command, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refimpl("torch", f"{file}:make", "--batch", 8, "--budget", 0.75, "--out", "plan.json", *QUICK)
+    assert said.status == 0 and said.err == ""
+    assert lacks(said.out, "vdnn-dyn", "Chosen: accudnn", "superneurons*", "never run on a GPU", "cuBLAS's") == []
+    assert json.loads(Path("plan.json").read_text())["predicted"]["out"] > 0
+    module, _ = runpy.run_path(file)["make"](8)
+    inputs = torch.randn(8, 3, 16, 16)
+    right = trained(copy.deepcopy(module), f"import torch\n{PLAIN}", inputs)
+    found = trained(module, pasted(said.out), inputs)
+    assert all(torch.equal(one, other) for one, other in zip(right, found, strict=True))
+    assert "copied to the host" in capsys.readouterr().out
+
+
+def test_a_plan_that_moves_gradients_is_not_chosen_and_what_would_fit_is_said(refimpl: Command, file: str) -> None:
+    said = refimpl("torch", f"{file}:make", "--batch", 8, "--budget", 0.7, "--json", "--out", "plan.json", *QUICK)
+    assert said.status == 3 and said.err.count("\n") == 1 and not Path("plan.json").exists()
+    document = json.loads(said.out)
+    fitting = [one for one in document["presets"] if one["fits"]]
+    assert [one["setup"] for one in document["presets"]] == [*PRESETS]
+    assert fitting and all(one["gradients_out_bytes"] for one in fitting) and document["chosen"] is None
+    assert "what fits moves gradients to the host" in said.err and document["why"] in said.err
+    found = re.search(r": (\S+) fits in (\d+ MiB)$", said.err.strip())
+    assert found
+    module, example = runpy.run_path(file)["make"](8)
+    network = from_torch(module, example, keeps="pytorch")
+    assert gradients_out(plan(network, found[1], "h100", found[2])) == 0
+
+    asked = ("torch", f"{file}:make", "--batch", 8, "--policy", "combined", *QUICK, "--budget")
+    said = refimpl(*asked, 0.7)
+    assert said.status == 2 and lacks(said.err, "combined moves", "PyTorch's loop cannot") == [] and said.out == ""
+    said = refimpl(*asked, 0.3)
+    assert said.status == 3 and lacks(said.err, "combined does not fit", "take another policy") == []
+
+
+def test_a_policy_of_ones_own_and_a_module_of_several_inputs(refimpl: Command, file: str) -> None:
+    said = refimpl("torch", f"{file}:of_two", "--policy", "vdnn-all, join=no", "--budget", "1GiB", "--least", *QUICK)
+    assert said.status == 0, said.err
+    assert lacks(said.out, "Chosen: vdnn-all, join=no", "planned(*inputs)", "Not written", "least") == []
+    said = refimpl("torch", f"{file}:of_two", "--budget", "1GiB", *QUICK)
+    assert lacks(said.out, "Chosen: baseline", "your loop needs no plan here") == []
+
+
+def test_the_call_in_python_refuses_a_plan_that_moves_gradients(file: str) -> None:
+    module, example = runpy.run_path(file)["make"](8)
+    with raises_naming(PlannedError, "superneurons moves"):
+        torch_plan(module, example, "superneurons", "540KiB", "h100")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["lenet"], "my_file.py:make"),
+        (["{}:mak"], "did you mean make?"),
+        (["{}:module"], "returned a Sequential; return (module, example)"),
+        (["{}:network"], "str is not a torch.nn.Module"),
+        (["{}:broken"], "KeyError: 'weights'"),
+        (["{}:of_two", "--batch", "4"], "takes no batch"),
+        (["{}:make", "--policy", "vdnnn"], "vdnn"),
+        (["{}:make", "--out", "absent/plan.json"], "absent/plan.json"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_wrong_use_is_one_line(wrong: Wrong, file: str, words: list[str], says: str) -> None:
+    assert says in wrong("torch", *(word.format(file) for word in words))
+
+
+def test_without_pytorch(wrong: Wrong, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_pytorch, "find_spec", lambda name: None)
+    assert "pip install torch" in wrong("torch", f"{file}:make")
