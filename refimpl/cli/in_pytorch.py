@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def groups_of(options: argparse.Namespace) -> list[PaperGroup]:
-    """A row for every preset, and one for --policy, if that is none of them: it is the first then."""
+    """A row for every preset; one for --policy comes before them if it is no preset."""
     texts = [options.wanted] * (options.wanted is not None and options.wanted not in PRESETS) + [*PRESETS]
     groups = []
     for text in texts:
