@@ -88,6 +88,11 @@ VGG16 = (
 
 #: Layers with groups: of MobileNet v2 and of ResNeXt-50 (32×4d); name, channels, groups.
 GROUPED = (("depthwise", 144, 144), ("32 groups", 128, 32))
+#: On a CPU, what networks of today have beside these: channels, groups, side of the map and of the filter, stride.
+OF_TODAY = (
+    ("depthwise 3×3, stride 2", 144, 144, 56, 3, 2), ("depthwise 5×5", 240, 240, 14, 5, 1),
+    ("depthwise 5×5", 576, 576, 7, 5, 1), ("32 groups", 512, 32, 14, 3, 1), ("32 groups", 1024, 32, 7, 3, 1),
+)  # fmt: skip
 
 
 def random(device: Device, *shape: int) -> Any:
@@ -302,7 +307,14 @@ def conv_cases(gpu: bool, quick: bool) -> Iterator[Case]:
         shape = ConvShape.of((32 if gpu else 4, channels, 56, 56), (channels, channels // groups, 3, 3), (1, 1), (1, 1))
         for pass_ in PASSES:
             for algorithm in ("direct", "implicit_gemm", *(() if gpu else ("vector_direct",))):
-                yield conv_case(f"{name}, {pass_}, {algorithm}", times(*shape.x_shape), pass_, shape, [algorithm])
+                what, best = f"{name}, {pass_}, {algorithm}", algorithm == "vector_direct"
+                yield conv_case(what, times(*shape.x_shape), pass_, shape, [algorithm], best)
+    for name, channels, groups, side, window, stride in () if gpu or quick else OF_TODAY:
+        x, w = (16, channels, side, side), (channels, channels // groups, window, window)
+        shape = ConvShape.of(x, w, (stride, stride), (window // 2, window // 2))
+        for pass_ in PASSES:
+            faster = ["direct", "vector_direct"] if groups == channels else ["vector_direct"]
+            yield conv_case(f"{name}, {pass_}", times(*x), pass_, shape, faster, headline=True)
 
 
 # -- bound by bandwidth ------------------------------------------------------------------------------------------------
