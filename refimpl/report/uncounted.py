@@ -14,6 +14,7 @@ from refimpl.network import Layer, Network
 from refimpl.network.tensor import Tensor
 from refimpl.planner import Program
 from refimpl.planner.context import uses_of
+from refimpl.text import counted
 
 BLOCK = 512  #: bytes: PyTorch's allocator hands out multiples of it
 MIB = 1 << 20
@@ -43,7 +44,7 @@ def uncounted(program: Program) -> list[Uncounted]:
     outputs = sum(x.nbytes for x in network.layers[-1].inputs)
     loss = [] if _ends_in_a_number(network) else [Uncounted("the loss", 0, 2 * outputs, "it is not part of the module")]
     return [
-        Uncounted("rounding", 0, rounding, f"of {len(there):,} blocks to {BLOCK} bytes, beside this pool's"),
+        Uncounted("rounding", 0, rounding, f"of {counted(len(there), 'block')} to {BLOCK} bytes, beside this pool's"),
         Uncounted("names in forward", 0, names, "keep maps that no later operator reads, until forward returns"),
         Uncounted("cuDNN's workspaces", 0, _columns(network.layers), "the most: a convolution by columns"),
         Uncounted("cuBLAS's workspace", CUBLAS[0], CUBLAS[1], "its default, by the GPU"),

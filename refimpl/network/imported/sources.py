@@ -21,7 +21,7 @@ from refimpl.network.imported.graph import BATCH, UNSUPPORTED, NoKernel, built
 from refimpl.network.imported.own_code import error_line, executed
 from refimpl.network.layer import NetworkError
 from refimpl.network.network import Network
-from refimpl.text import offer, one_line
+from refimpl.text import counted, offer, one_line
 
 KEEPS = ("pytorch", "pytorch-cpu")  #: what PyTorch keeps on a GPU, and on a CPU
 BY_PYTORCH = "it is described as PyTorch keeps it; leave keeps out for our own kernels"
@@ -174,7 +174,11 @@ def module_from_file(name: str, batch: int | None) -> tuple[Any, Any]:
         raise NetworkError(f"{name} takes no batch; leave out --batch, or give the function that parameter")
     made = _made(make, found["path"], found["part"], {"batch": batch or BATCH} if takes else {})
     if not isinstance(made, tuple) or len(made) != 2:
-        what = f"returned {len(made)} values" if isinstance(made, tuple) else f"returned a {type(made).__name__}"
+        what = (
+            f"returned {counted(len(made), 'value')}"
+            if isinstance(made, tuple)
+            else f"returned a {type(made).__name__}"
+        )
         raise NetworkError(f"{name} {what}; return (module, example), of what the module is called with or its shape")
     return made
 

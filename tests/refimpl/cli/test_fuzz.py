@@ -152,6 +152,7 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from kernels.targets.cpu import threads
     from refimpl.cli import demonstration
     from refimpl.machine import measure
+    from refimpl.studies.bench import attention_and_block as attention_bench
     from refimpl.studies.bench import emulated_gpu as emulated_bench
     from refimpl.studies.bench import kernels as kernels_bench
     from refimpl.studies.bench import planning as planner_bench
@@ -167,8 +168,8 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     for place, name in (
         (resolve, "trainer"), (measure, "measure"), (kernels_bench, "run"),
-        (planner_bench, "run"), (training_bench, "run"), (emulated_bench, "run"), (demonstration, "main"),
-        (transformers, "planned"),
+        (planner_bench, "run"), (training_bench, "run"), (emulated_bench, "run"), (attention_bench, "run"),
+        (demonstration, "main"), (transformers, "planned"),
     ):  # fmt: skip
         monkeypatch.setattr(place, name, refused)
     papers, solve = setups.of_papers(), bound.Programme.solve  # all setups take a minute, and so may the solver
