@@ -37,7 +37,7 @@ FASTEST = (
 # Kernels that are launched where arrays are on the CPU, and nowhere else: one target shows that they are CUDA's, too.
 FOR_THE_CPU = re.compile(r"gemm_vector_rows_|gemm_skinny_rows_|conv_depthwise_|conv_vector_|\w+_by_(map|image)(_|$)")
 # Their sums fill a CPU's vector registers, more than a GPU's thread may have; nothing chooses them for a GPU.
-MAY_SPILL = re.compile(r"conv_vector_(sums|gradients)_")
+MAY_SPILL = re.compile(r"conv_vector_(depthwise_)?(sums|gradients)_")
 
 REGISTERS_OF_A_MULTIPROCESSOR = 65536
 SHARED_BYTES_OF_A_BLOCK = 48 * 1024  # what a kernel may use without asking for more
