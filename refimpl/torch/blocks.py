@@ -1,7 +1,7 @@
 """Blocks of memory that autograd saved: on the device, on the host, or nowhere until they are computed again.
 
-A block is a storage.  Views, tensors that are saved twice and operators that work in place need no special case: they
-are `SavedTensor`s, a size and strides in a block.  A block is let go only if it has a copy on the host or the runs that
+A block is a storage.  Views, tensors that are saved twice and operators that work in place need no special case: each
+is a `SavedTensor`, a size and strides in a block.  A block is let go only if it has a copy on the host or the runs that
 compute it.  So a wrong plan costs memory or time, and never a bit.
 """
 
