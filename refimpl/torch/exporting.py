@@ -6,7 +6,8 @@ The names of the nodes tie a plan to a module: the importer saw the same list (`
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -126,23 +127,18 @@ class ExportedModule:
         return tree_unflatten(list(outputs), self._out)
 
 
-def _exported(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What `torch.export` lists of the module as it trains, without computing anything."""
+@contextmanager
+def as_it_trains(module: Any) -> Iterator[None]:
+    """The module in train mode, recording nothing; a model that writes text does not keep what it has read."""
     modes = {part: part.training for part in module.modules()}
     configs: list[Any] = [getattr(part, "config", None) for part in modes]
     caching = {id(config): config for config in configs if getattr(config, "use_cache", False) is True}.values()
     try:
         module.train()
-        for config in caching:  # of a model that writes text: keys and values of what it has read
+        for config in caching:
             config.use_cache = False
-        kinds = {value.device.type for value in tree_flatten((args, kwargs))[0] if isinstance(value, torch.Tensor)}
-        with torch.no_grad(), _without_autocast(kinds):
-            return torch.export.export(module, args, kwargs or None, strict=False)
-    except Exception as error:
-        first = next(iter(str(error).splitlines()), "")
-        raise PlannedError(
-            f"torch.export cannot follow {type(module).__name__}: {type(error).__name__}: {first[:300]}"
-        ) from None
+        with torch.no_grad():
+            yield
     finally:
         for part, mode in modes.items():
             part.training = mode
@@ -150,16 +146,16 @@ def _exported(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
             config.use_cache = True
 
 
-class _without_autocast:
-    """No autocast on these kinds of devices; the list of operators is the same with and without."""
-
-    def __init__(self, kinds: set[str]) -> None:
-        self._contexts = [torch.autocast(kind, enabled=False) for kind in kinds if kind in ("cpu", "cuda")]
-
-    def __enter__(self) -> None:
-        for one in self._contexts:
-            one.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        for one in self._contexts:
-            one.__exit__(*error)
+def _exported(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What `torch.export` lists of the module as it trains, without computing anything; with autocast, the same."""
+    kinds = {value.device.type for value in tree_flatten((args, kwargs))[0] if isinstance(value, torch.Tensor)}
+    try:
+        with as_it_trains(module), ExitStack() as stack:
+            for kind in kinds & {"cpu", "cuda"}:
+                stack.enter_context(torch.autocast(kind, enabled=False))
+            return torch.export.export(module, args, kwargs or None, strict=False)
+    except Exception as error:
+        first = next(iter(str(error).splitlines()), "")
+        raise PlannedError(
+            f"torch.export cannot follow {type(module).__name__}: {type(error).__name__}: {first[:300]}"
+        ) from None

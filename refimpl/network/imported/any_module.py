@@ -201,7 +201,7 @@ class _Description:
         return nbytes if nbytes and nbytes < self.observed.nbytes[key] else None
 
     def _clones(self, operator: str, seen: Seen, changed: Key) -> list[Key]:
-        """The copy of what a node overwrites that it saves before, as ReLU6 does; dropout's noise is none."""
+        """The copy of what a node overwrites that it saves before, as ReLU6 does; dropout's noise is no copy."""
         storages = self.observed.storages
         alike = [key for key in seen.makes if key in seen.saves and storages[key] == storages[changed]]
         return alike if len(alike) == 1 and changed not in seen.saves and operator != "dropout" else []

@@ -77,7 +77,7 @@ def from_torch(
             raise NetworkError("autocast and a loss of your own are known of PyTorch only: give keeps='pytorch'")
         return as_pytorch(module, its, output, loss, keeps or "pytorch", autocast)
     if its.alone is None:
-        why = f"an input of {its} is none that a layer here reads: give (images, channels, height, width)"
+        why = f"no layer here reads an input of {its}: give (images, channels, height, width)"
         if keeps == "own":
             raise NetworkError(why)
         return as_pytorch(module, its, output, loss, "pytorch", why=why)

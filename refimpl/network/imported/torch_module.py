@@ -105,9 +105,8 @@ def fill_module(module: Any, trained: Mapping[str, np.ndarray]) -> None:
 def exported_module(module: Any, example: Example, caller: Any = None) -> Any:
     """What `torch.export` makes of the module as it trains; with a `caller`, of that module around it."""
     torch = imported_torch(module)
-    modes = {part: part.training for part in module.modules()}
-    configs: list[Any] = [getattr(part, "config", None) for part in modes]
-    caching = {id(config): config for config in configs if getattr(config, "use_cache", False) is True}.values()
+    from refimpl.torch.exporting import as_it_trains
+
     device = next((parameter.device for parameter in module.parameters()), None)
 
     def zeros(shape: tuple[int, ...], dtype: str) -> Any:
@@ -117,20 +116,12 @@ def exported_module(module: Any, example: Example, caller: Any = None) -> Any:
     inputs = tuple(zeros(*one) for one in example.inputs)
     named = {name: zeros(shape, dtype) for name, shape, dtype in example.named}
     try:
-        module.train()
-        for config in caching:  # of a model that writes text: keys and values of what it has read
-            config.use_cache = False
-        with torch.no_grad():
+        with as_it_trains(module):
             return torch.export.export(caller or module, inputs, named, strict=False)
     except Exception as error:
         first = f"{type(error).__name__}: {one_line(next(iter(str(error).splitlines()), ''))}"
         what = f"{type(module).__name__} on an input of {example}"
         raise NetworkError(f"torch.export cannot follow {what}: {first}{_where(torch, error)}") from None
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
-        for config in caching:
-            config.use_cache = True
 
 
 def _where(torch: Any, error: BaseException) -> str:
