@@ -93,6 +93,8 @@ faults: $(TEST) ## plant faults in copies of the tree, one on each core at a tim
 SEED ?= 1
 COUNT ?= 140
 mutants: $(TEST) ## make random faults, one on each core at a time, and count which tests catch them: hours
+	@$(PY) -m pip install --quiet --disable-pip-version-check coverage
+	@$(PY) -m tests.faults.reached --workers $(WORKERS)
 	@$(PY) -m tests.faults.mutants --seed $(SEED) --count $(COUNT)
 
 coverage: $(TEST) ## run the fast tests, and say which lines of kernels/ and refimpl/ none of them runs

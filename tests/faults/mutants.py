@@ -12,6 +12,9 @@ The fast tests of the mutant's room run first, those of the file's own test firs
 room, then the fast tests of all rooms, and then the slow ones.  A mutant is caught by a test that fails, takes too long
 or ends the process, and that passes without the mutant.  Some mutants change nothing that a user can see: read the list
 of those not caught.
+
+Where `python -m tests.faults.reached` has noted which tests run which lines, only the tests that run the mutant's line
+are tried: the others cannot see it.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from pathlib import Path
 
 from tests.faults.copies import PACKAGES, ROOT, Copies, Copy, short
 from tests.faults.plant import FAULTS
+from tests.faults.reached import Reached, path_of
 
 LIMITED = ("--limit", "60")  #: processor seconds of a test
 PATIENCE = 7200  #: seconds of a run of pytest
@@ -217,21 +221,30 @@ STAGES = (
 )
 
 
-def tried(stages: int, anyway: set[str], copy: Copy, mutant: Mutant) -> Outcome:
+def stage_tests(everything: bool, room: list[str], reached: list[str]) -> list[str]:
+    """What pytest is told to run: the room or all rooms; of tests that run a line, those of the room or all others."""
+    if not reached:
+        return ["tests"] if everything else room
+    return [test for test in reached if path_of(test).startswith(tuple(room)) != everything]
+
+
+def tried(stages: int, reached: Reached, anyway: set[str], copy: Copy, mutant: Mutant) -> Outcome:
     """Run the tests of the first stages on a mutant, until one fails.
 
     Args:
         stages: how many.
+        reached: which tests run which lines; empty: not known.
         anyway: the tests that have failed without a mutant, too: they are left out from then on.
     """
     path, one = copy.place / mutant.file, Outcome(mutant)
     text = copy.sources[path]
     spoilt = text[: mutant.start] + mutant.new + text[mutant.end :]
-    room = room_tests(mutant.file, copy.has)
+    room, of_line = room_tests(mutant.file, copy.has), reached.tests(mutant.file, mutant.line)
     for stage, everything, marks in STAGES[:stages]:
-        while not one.stage:
+        tests = stage_tests(everything, room, of_line)
+        while tests and not one.stage:
             left_out = [f"--deselect={test}" for test in sorted(anyway)]
-            these = [*(["tests"] if everything else room), "-x", "-m", marks, *LIMITED, *left_out]
+            these = [*tests, "-x", "-m", marks, *LIMITED, *left_out]
             with copy.with_text(path, spoilt):
                 run = copy.run(these, PATIENCE)
             one.seconds += run.seconds
@@ -239,7 +252,7 @@ def tried(stages: int, anyway: set[str], copy: Copy, mutant: Mutant) -> Outcome:
                 break
             test = run.failed[0] if run.failed else ""
             if not test and copy.run(these, PATIENCE).status not in (0, 5):  # no test was named: pytest itself ended
-                sys.exit(f"pytest fails without a mutant, too, and names no test: {' '.join(these)}")
+                sys.exit(f"pytest fails without a mutant, too, and names no test: {' '.join(these)[:2000]}")
             if test and test not in anyway:
                 again = copy.run([test, *LIMITED], PATIENCE)
                 one.seconds += again.seconds
@@ -268,7 +281,7 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="refimpl-mutants-") as folder:
         anyway: set[str] = set()
-        work = partial(tried, options.stages, anyway)
+        work = partial(tried, options.stages, Reached.kept(), anyway)
         outcomes = Copies(ROOT, Path(folder), options.workers).map(work, mutants)
     caught = Counter(one.stage for one in outcomes)
     print(
