@@ -12,7 +12,8 @@ map.  Maps whose buffers were not needed stay raw.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
+from heapq import heappop, heappush
 from typing import cast
 
 from refimpl.machine import HOST, Machine
@@ -46,6 +47,11 @@ class StoredMaps(PinnedMemory):
         self._stored: dict[Tensor, Block] = {}
         self._planned: dict[Tensor, int] = {}  #: bytes that a map is expected to take in the store
         self._left: dict[Tensor, int] = {}  #: the number of the step at which a map left
+        # Buffers have numbers in the order in which they were taken.  A heap may hold some that no longer belong there.
+        self._takers: list[Tensor] = []  #: number → map
+        self._number: dict[Tensor, int] = {}  #: of the map's latest buffer
+        self._storable: list[int] = []  #: a heap of the buffers whose maps can go to the store
+        self._spare: list[int] = []  #: a heap of those whose maps do not need them, negative: the latest first
 
     def advance(self, step: Step) -> None:
         """A step begins: in backward, maps come back ahead."""
@@ -65,6 +71,11 @@ class StoredMaps(PinnedMemory):
         nbytes = self.module.bytes_in_store(tensor, self._step)
         if nbytes is not None:
             self._planned[tensor], self._left[tensor] = nbytes, self._step.number
+            heappush(self._storable, self._number[tensor])
+
+    def outdate(self, tensor: Tensor) -> None:
+        super().outdate(tensor)
+        self._spared(tensor)
 
     def source(self, tensor: Tensor) -> Block:
         """The buffer that a copy in reads; a map that is in the store alone comes back first."""
@@ -84,7 +95,10 @@ class StoredMaps(PinnedMemory):
         if self._step.forward and self.module.limits[HOST] == UNLIMITED:
             while self.module.room < pinned_size(tensor.nbytes) and self._make_room(self.module.lag):
                 pass
-        return super()._take(tensor)
+        block = super()._take(tensor)
+        self._number[tensor] = len(self._takers)
+        self._takers.append(tensor)
+        return block
 
     def _make_room(self, lag: int = 0) -> bool:
         """Give back a buffer whose map is not needed from there, or that of the oldest map, which is stored.
@@ -92,15 +106,29 @@ class StoredMaps(PinnedMemory):
         That is done only to a map that left `lag` steps ago or earlier.
         """
         assert self._step is not None
-        spare = (one for one in reversed(self._raw) if not self._raw[one].valid or self._is_stored(one))
-        oldest = next((tensor for tensor in self._raw if tensor in self._planned), None)
-        if last := next(spare, None):  # outdated, or back ahead: the last of those is needed last
-            self._give_back(last)
-        elif oldest and self._left[oldest] + lag <= self._step.number:
-            self._put_away(oldest)
-        else:
+        if last := self._first(self._spare, lambda one: not self._raw[one].valid or self._is_stored(one)):
+            self._give_back(last)  # outdated, or back ahead: the last of those is needed last
+            return True
+        oldest = self._first(self._storable, self._planned.__contains__)
+        if not oldest or self._left[oldest] + lag > self._step.number:
             return False
+        self._put_away(oldest)
         return True
+
+    def _first(self, heap: list[int], belongs: Callable[[Tensor], bool]) -> Tensor | None:
+        """The map of a heap's first buffer; buffers that do not belong there any more are taken out of it."""
+        while heap:
+            number = abs(heap[0])
+            tensor = self._takers[number]
+            if tensor in self._raw and self._number[tensor] == number and belongs(tensor):
+                return tensor
+            heappop(heap)
+        return None
+
+    def _spared(self, tensor: Tensor) -> None:
+        """The map no longer needs its buffer, if it has one."""
+        if tensor in self._raw:
+            heappush(self._spare, -self._number[tensor])
 
     def _give_back(self, tensor: Tensor) -> None:
         """The map's buffer can serve another."""
@@ -128,6 +156,7 @@ class StoredMaps(PinnedMemory):
         if (raw is not None and raw.valid) or not self._is_stored(tensor):
             return  # it is there as it was, or nowhere
         self._copy(FromStore, tensor, raw or self._take(tensor), self._stored[tensor])
+        self._spared(tensor)
 
     def _copy(self, what: type[ToStore] | type[FromStore], tensor: Tensor, raw: Block, stored: Block) -> None:
         """Give the threads a map to copy."""
