@@ -6,10 +6,11 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 UNITS = ((1 << 60, "EiB"), (1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 MOST_BYTES = 256 << 20  #: of a text file that is read
@@ -136,3 +137,20 @@ def contents(path: str | Path) -> str:
     """The text of such a file; raises a UnicodeDecodeError for other bytes."""
     with opened(path) as file:
         return file.read().decode("utf-8")
+
+
+def toml_tables(path: str | Path, error: type[RefimplError]) -> dict[str, Any]:
+    """The tables of a TOML file; raises an `error`, one line that says what is wrong with it."""
+    tomllib = None
+    for reader in ("tomllib", "tomli"):  # Python 3.10 has none of its own
+        with suppress(ImportError):
+            tomllib = tomllib or import_module(reader)
+    if tomllib is None:
+        raise error(f"to read {path}, Python 3.10 needs tomli (pip install tomli); Python 3.11 has a reader of TOML")
+    try:
+        found: dict[str, Any] = tomllib.loads(contents(path))
+    except FileNotFoundError:
+        raise error(f"there is no file {path}") from None
+    except (ValueError, OSError, RecursionError) as why:
+        raise error(f"{path} cannot be read as TOML: {one_line(' '.join(str(why).split()))}") from None
+    return found

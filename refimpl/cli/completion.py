@@ -55,7 +55,7 @@ def names(kind: str, prefix: str, **asked: Any) -> Iterable[str]:
     if kind == "machines":
         from refimpl.machine import MACHINES
 
-        return [*MACHINES, "here", *(name for name in os.listdir() if name.endswith(".json"))]
+        return [*MACHINES, "here", *(name for name in os.listdir() if name.endswith((".json", ".toml")))]
     if kind == "catalogues":
         from refimpl.machine import CATALOGUES
 

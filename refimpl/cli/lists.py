@@ -11,7 +11,8 @@ from refimpl.cli.parser import DONE, Fail, Parser, pick
 from refimpl.cli.terminal import print_json, say, show, wrapped
 from refimpl.machine import CATALOGUES, MACHINES
 from refimpl.machine.model import FIGURES
-from refimpl.names.machines import summary
+from refimpl.machine.own_machine import figure_rows
+from refimpl.names.machines import listed, summary
 from refimpl.names.modules import ABOUT_SWITCHES, MODULES, SWITCHES, switches
 from refimpl.names.presets import PRESETS
 from refimpl.network.conventions import SUFFIXES
@@ -22,6 +23,7 @@ from refimpl.report.markdown import markdown_table
 from refimpl.text import counted, size
 
 MACHINES_HEAD = ["name", "memory", "TFLOP/s", "GB/s", "link GB/s", "SMs", "catalogue"]
+FIGURES_HEAD = ["figure", "value", "how", "source"]
 SOURCES_HEAD = ["name", "figures", "how", "source"]
 VALUE_WIDTH = 54  #: characters of a parameter with its value on one line
 
@@ -45,6 +47,9 @@ def add(parser: Parser) -> None:
         one.set_defaults(run=show_all, parser=one)
         form = one.add_mutually_exclusive_group()
         form.add_argument("--json", action="store_true", help="one JSON document", default=argparse.SUPPRESS)
+        if name == "machines":
+            one.add_argument("machine", metavar="NAME", nargs="*", help="only these: names, or files (default: all)")
+            one.add_argument("--sources", action="store_true", help="a line for each figure, and where it is from")
         if name == "kernels":
             form.add_argument("--markdown", action="store_true", help="a Markdown table")
             one.add_argument("--family", help="only this family, as in gemm")
@@ -65,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
         "what there is", ["", "names"],
         [
             ["networks", f"{', '.join(plain)}; each also with {' or '.join(SUFFIXES)} after its name"],
-            ["machines", f"{', '.join(MACHINES)}, here, or a profile's file"],
+            ["machines", f"{', '.join(MACHINES)}, here, or the file of a profile or of your own machine"],
             ["catalogues", ", ".join(CATALOGUES)],
             ["presets", ", ".join(PRESETS)],
             ["backends", "cpu, cuda (on a GPU), emulated (the same on an emulated GPU, whose times are no GPU's)"],
@@ -92,7 +97,11 @@ def networks(options: argparse.Namespace) -> int:
 
 
 def machines(options: argparse.Namespace) -> int:
-    found = summary()
+    if options.sources and not options.json:
+        for one in listed(options.machine):
+            show(one.name, FIGURES_HEAD, figure_rows(one), wraps=FIGURES_HEAD[1:])
+        return DONE
+    found = summary(names=options.machine)
     if options.json:
         print_json(found)
         return DONE
@@ -100,6 +109,7 @@ def machines(options: argparse.Namespace) -> int:
     show("where their figures come from", SOURCES_HEAD, grouped(source_rows(found)), wraps=["figures", "source"])
     wrapped("efficiencies: the shares of the peaks that kernels reach (--json).  OWNER/NAME#NUMBER: on GitHub.")
     say("A profile's file is a machine too: refimpl profile NETWORK --out FILE, then --machine FILE.")
+    say('So is a file with the figures of a card of yours, as in like = "rtx-4090": docs/machines.md')
     return DONE
 
 
@@ -123,7 +133,7 @@ def machine_rows(found: list[dict[str, Any]]) -> list[list[str]]:
 def source_rows(found: list[dict[str, Any]]) -> list[list[str]]:
     """A row a source: the machine's name, the figures, and where they come from."""
     return [
-        [one["name"], ", ".join(FIGURES[field] for field in source["of"]), source["how"], source["where"]]
+        [one["name"], ", ".join(FIGURES.get(field, field) for field in source["of"]), source["how"], source["where"]]
         for one in found
         for source in one["sources"]
     ]

@@ -82,7 +82,9 @@ def effort(parser: Parser) -> None:
 
 def machine(parser: Parser, default: str = f"the GPU at hand, {VDNNS_MACHINE} without one") -> None:
     parser.add_argument(
-        "--machine", metavar="NAME", help=f"a machine's name, here, or a profile's file (default: {default})"
+        "--machine",
+        metavar="NAME",
+        help=f"a machine's name, here, or the file of a profile or of a machine of your own (default: {default})",
     )
     parser.add_argument("--catalogue", metavar="NAME", help="own or cudnn4 (default: the machine's)")
     parser.add_argument(

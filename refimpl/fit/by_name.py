@@ -35,7 +35,7 @@ def plan(
     Args:
         network: a network, or a name as in "vgg16", "resnet:137", "alexnet:superneurons".
         setup: a setup, or a name as in "vdnn-all" or "vdnn-all, join=no".
-        machine: a machine, a name as in "titan-x", "here", or a profile's file.
+        machine: a machine, a name as in "titan-x", "here", or the file of a profile or of your own machine.
         budget: bytes, a text as in "12GiB", or a share of what the baseline needs, 0.4; None: the machine's memory.
         tiers: the memories to offload to, as in "host:32GiB@8GB/s,peer:12GiB@10GB/s"; empty: the machine's.
 

@@ -66,7 +66,7 @@ FIGURES = {
 class Source(NamedTuple):
     """Where some of a machine's figures come from."""
 
-    how: Literal["data sheet", "paper", "system", "measured", "fitted", "assumed"]
+    how: Literal["data sheet", "paper", "system", "measured", "fitted", "assumed", "given"]
     where: str
     of: tuple[str, ...] = tuple(FIGURES)  #: fields of `Machine`
 

@@ -40,4 +40,11 @@ FAULTS = (
         "waits_not = 0",
         "tests/refimpl/test_damaged_files.py -k no_file_is_refused",
     ),
+    Fault(
+        "a link in bits is taken for bytes",
+        "refimpl/machine/own_machine.py",
+        'if quantity.unit.startswith("B") and read and BITS.fullmatch(read["unit"]):',
+        "if False:",
+        "tests/refimpl/machine/test_own_machine.py",
+    ),
 )

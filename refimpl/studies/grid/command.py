@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 from kernels.targets.cpu.threads import cores
 from refimpl.cli import shared_options
@@ -16,7 +15,7 @@ from refimpl.report.tables import Column, Table
 from refimpl.studies.grid.grid import StudyError, points, read, study
 from refimpl.studies.grid.rows import GridPoint, Row
 from refimpl.studies.workers import WorkerKilled
-from refimpl.text import closest, counted, opened, size
+from refimpl.text import closest, counted, size, toml_tables
 
 PRODUCT = ("networks", "setups", "machines", "budgets", "batches")  #: keys of a study's file, each a list
 EXAMPLE = 'networks = ["vgg16"]; setups = ["vdnn-dyn", "accudnn"]; machines = ["titan-x"]; budgets = [0.4, "8GiB"]'
@@ -60,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
 
 def points_of(path: str) -> list[GridPoint]:
     """The points of a study's file; raises `StudyError`."""
-    given = toml(path)
+    given = toml_tables(path, StudyError)
     hints = get_type_hints(GridPoint)
     for name in given:
         if name not in (*PRODUCT, "points"):
@@ -77,22 +76,6 @@ def points_of(path: str) -> list[GridPoint]:
     if not found:
         raise StudyError(f"{path} names no networks; write, for instance, {EXAMPLE}")
     return found
-
-
-def toml(path: str) -> dict[str, Any]:
-    """A file's tables; raises `StudyError`."""
-    try:
-        tomllib = import_module("tomllib")
-    except ImportError:
-        raise StudyError("a study's file needs Python 3.11; call refimpl.study(...) in Python instead") from None
-    try:
-        with opened(path) as file:
-            found: dict[str, Any] = tomllib.loads(file.read().decode())
-            return found
-    except FileNotFoundError:
-        raise StudyError(f"there is no file {path}") from None
-    except (ValueError, OSError) as error:
-        raise StudyError(f"{path} cannot be read as TOML: {error}") from None
 
 
 def table(rows: list[Row]) -> Table:

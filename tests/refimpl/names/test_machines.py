@@ -44,7 +44,8 @@ def test_every_machine_is_found_by_its_name() -> None:
         (
             "cray-1",
             "there is no machine 'cray-1'; there are titan-x, k40c, titan-xp, gtx-970, h100, h200, a100-40g, a100-80g, "
-            "v100, l4, t4, rtx-4090, rtx-3060, here, or a profile's file",
+            "v100, l4, t4, rtx-4090, rtx-3060, here, or the file of a profile or of your own "
+            "machine",
         ),
     ],
 )
