@@ -30,16 +30,13 @@ from refimpl.names.presets import PRESETS, parse
 from refimpl.network import Network
 from refimpl.network.imported import from_torch
 from refimpl.network.imported.sources import module_from_file
-from refimpl.planner import Program, Setup, SetupError
-from refimpl.planner.decisions import gradients_out
-from refimpl.planner.largest import attempt, unlimited_baseline
+from refimpl.planner import Program, SetupError
+from refimpl.planner.largest import unlimited_baseline
 from refimpl.report.comparison import Compared
 from refimpl.report.tables import bytes_of, compare_table
 from refimpl.report.uncounted import uncounted
 from refimpl.text import size
 
-MARK = "*"
-CANNOT = f"{MARK}: moves gradients to the host, which PyTorch's loop cannot; its peak would be higher there."
 NOT_RUN = "Copies on CUDA (streams, events, pinned memory) were never run on a GPU; docs/in_pytorch.md says what was."
 
 
@@ -57,8 +54,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--batch", type=whole(), metavar="N", help="what the function is called with (default: 32)")
     parser.add_argument(
         "--policy", metavar="SETUP", dest="wanted",
-        help='the setup to carry out, as in accudnn or "vdnn-all, join=no" (default: the fastest that fits and moves '
-        "no gradients)",
+        help='the setup to carry out, as in accudnn or "vdnn-all, join=no" (default: the fastest that fits)',
     )  # fmt: skip
     parser.add_argument("--out", metavar="FILE", help="write the plan's decisions, for Planned to read")
     shared_options.setup(parser, preset=False)
@@ -82,25 +78,19 @@ def run(options: argparse.Namespace) -> int:
     with progress("planning", len(groups)) as advance:
         found = [row(group, (), network, machine, budget, options, advance) for group in groups]
     programs = [program for _, _, program in found]
-    moved = [gradients_out(program) if program else 0 for program in programs]
     wanted = place_wanted(options)
-    place = fastest(programs, moved) if wanted is None else wanted
-    if wanted is not None and moved[wanted]:
-        from refimpl.torch.module_plan import moves_gradients
-
-        raise Fail(f"{moves_gradients(options.wanted, moved[wanted])}: take another policy, or leave out --policy")
+    place = fastest(programs) if wanted is None else wanted
     program = None if place is None else programs[place]
     name = "" if place is None else groups[place].setups[0].name
     asked = groups if wanted is None else [groups[wanted]]
-    why = "" if program else what_would(network, machine, budget, asked, moved)
+    why = "" if program else what_would(network, machine, budget, asked)
     lines = lines_of(example, options.out or "plan.json")
     if program and out:
         replace_text(out, json.dumps(program.decisions()) + "\n")
     if options.json:
-        plans = [one[1] | {"gradients_out_bytes": nbytes} for one, nbytes in zip(found, moved, strict=True)]
-        print_json(document(name, program, plans, lines, options.out, why))
+        print_json(document(name, program, [one for _, one, _ in found], lines, options.out, why))
     else:
-        show([one for one, _, _ in found], [one for _, one, _ in found], moved, network, machine, budget, options)
+        show([one for one, _, _ in found], [one for _, one, _ in found], network, machine, budget, options)
         if program:
             explain(name, program, lines, options.out)
     if why:
@@ -133,38 +123,27 @@ def place_wanted(options: argparse.Namespace) -> int | None:
     return [*PRESETS].index(options.wanted) if options.wanted in PRESETS else 0
 
 
-def fastest(programs: Sequence[Program | None], moved: Sequence[int]) -> int | None:
-    """The row of the fastest program that moves no gradients."""
-    able = [(one.planned_seconds, place) for place, one in enumerate(programs) if one and not moved[place]]
+def fastest(programs: Sequence[Program | None]) -> int | None:
+    """The row of the fastest program."""
+    able = [(one.planned_seconds, place) for place, one in enumerate(programs) if one]
     return min(able)[1] if able else None
 
 
-def what_would(
-    network: Network, machine: Machine, budget: int, groups: Sequence[PaperGroup], moved: Sequence[int]
-) -> str:
+def what_would(network: Network, machine: Machine, budget: int, groups: Sequence[PaperGroup]) -> str:
     """Why there is nothing to carry out, and the least budget with which there is.
 
     Args:
         network, machine, budget: what was planned.
         groups: that were planned: all rows, or that of --policy.
-        moved: bytes of gradients that any row's program moves.
     """
     setups = [setup for group in groups for setup in group.setups if not isinstance(setup, Combined)]
-    enough = [(nbytes, setup.name) for setup in setups if (nbytes := carried_out_from(network, setup, machine))]
+    enough = [(nbytes, setup.name) for setup in setups if (nbytes := least(network, setup, machine))]
     alone = len(groups) == 1
-    others = "what fits moves gradients to the host, which PyTorch's loop cannot" if any(moved) else "no preset fits"
-    why = f"{groups[0].setups[0].name} does not fit" if alone else others
+    why = f"{groups[0].setups[0].name} does not fit" if alone else "no preset fits"
     if not enough:
         return f"within {size(budget)} {why}: take {'another policy' if alone else 'a smaller batch'}"
     nbytes, name = min(enough)
     return f"within {size(budget)} {why}: {name} fits in {size(nbytes)}"
-
-
-def carried_out_from(network: Network, setup: Setup, machine: Machine) -> int | None:
-    """The least budget tried that a setup fits in, if it moves no gradients there."""
-    nbytes = least(network, setup, machine)
-    program = attempt(network, setup, machine, nbytes, exact=True) if nbytes else None
-    return nbytes if program and not gradients_out(program) else None
 
 
 def lines_of(example: Any, path: str) -> list[str]:
@@ -203,20 +182,17 @@ def document(
 def show(
     rows: Sequence[Compared],
     documents: Sequence[Mapping[str, Any]],
-    moved: Sequence[int],
     network: Network,
     machine: Machine,
     budget: int,
     options: argparse.Namespace,
 ) -> None:
-    """The table of all presets; those that PyTorch's loop cannot carry out are marked."""
-    marked = [replace(one, name=f"{one.name}{MARK}") if any_ else one for one, any_ in zip(rows, moved, strict=True)]
+    """The table of all presets."""
     baseline = unlimited_baseline(network, machine).planned_seconds
-    table = compare_table(title_of(network, machine, budget), marked, baseline)
+    table = compare_table(title_of(network, machine, budget), rows, baseline)
     if options.least:
         table = with_least(table, [one.get("least_budget_bytes") for one in documents])
-    table = fit_to_width(without_agreement(table))
-    show_table(replace(table, note=f"{table.note}\n{CANNOT}") if any(moved) else table)
+    show_table(fit_to_width(without_agreement(table)))
     resolve.say_share(options, network, machine)
 
 

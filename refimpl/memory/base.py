@@ -67,13 +67,14 @@ class Pool(ABC):
             raise PoolError(f"cannot allocate {nbytes} bytes")
         return -(-nbytes // self.granularity) * self.granularity or self.granularity
 
-    def allocate(self, nbytes: int, stays: bool = False) -> int | None:
+    def allocate(self, nbytes: int, stays: bool = False, to_the_end: bool = False) -> int | None:
         """The address of a new block for `nbytes`, or None where it does not fit, and then nothing has changed.
 
-        `stays` is a hint: the block outlives the forward pass.  Most allocators ignore it.
+        Two hints: `stays`, the block outlives the forward pass, which most allocators ignore; `to_the_end`, it is
+        there until the iteration ends, so that it should not be between blocks that are freed before.
         """
         nbytes = self.rounded(nbytes)
-        address = self._take(nbytes, stays)
+        address = self._take_right(nbytes) if to_the_end else self._take(nbytes, stays)
         if address is None:
             self._failures += 1
             return None
@@ -140,6 +141,10 @@ class Pool(ABC):
     @abstractmethod
     def _take(self, nbytes: int, stays: bool) -> int | None:
         """Take whole granules out of a hole: the address.  None where no hole is large enough, and nothing changes."""
+
+    def _take_right(self, nbytes: int) -> int | None:
+        """The same, off the right end of the right-most hole that is large enough, if the allocator can."""
+        return self._take(nbytes, False)
 
     @abstractmethod
     def _give(self, address: int, nbytes: int) -> None:

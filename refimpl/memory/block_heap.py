@@ -41,7 +41,15 @@ class BlockHeapPool(Pool):
         empty = self._empty.first(blocks)
         if empty is None:
             return None
-        first_block = self._empty.cut_left(empty, blocks)
+        return self._taken(self._empty.cut_left(empty, blocks), blocks)
+
+    def _take_right(self, nbytes: int) -> int | None:
+        blocks = nbytes // self.granularity
+        empty = self._empty.last_of(blocks)
+        return None if empty is None else self._taken(self._empty.cut_right(empty, blocks), blocks)
+
+    def _taken(self, first_block: int, blocks: int) -> int:
+        """The address of a new allocated node."""
         node = HeapNode(id=first_block, address=first_block * self.granularity, blocks=blocks)
         self._allocated[node.id] = node
         return node.address

@@ -34,6 +34,10 @@ class FitPool(Pool):
         hole = self._find(self._holes, nbytes)
         return None if hole is None else self._holes.cut_left(hole, nbytes)
 
+    def _take_right(self, nbytes: int) -> int | None:
+        hole = self._holes.last_of(nbytes)
+        return None if hole is None else self._holes.cut_right(hole, nbytes)
+
     def _give(self, address: int, nbytes: int) -> None:
         self._holes.give(address, nbytes)
 

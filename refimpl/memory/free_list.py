@@ -55,6 +55,10 @@ class FreeList:
         address = self._by_address.last()
         return address if address is not None and self._bytes[address] >= nbytes else None
 
+    def last_of(self, nbytes: int) -> int | None:
+        """The right-most hole of at least `nbytes`."""
+        return next((address for address, whole in reversed(self.holes()) if whole >= nbytes), None)
+
     @property
     def last_bytes(self) -> int:
         """Bytes of the right-most hole; 0 without holes."""

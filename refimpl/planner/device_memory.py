@@ -44,6 +44,7 @@ class DeviceMemory:
     order: Order  #: the draft of the program, whose order of accesses and running step are this memory's too
     machine: Machine  #: says how long a driver call takes, where the allocator makes one for every block
     cache: BoundCache  #: told of every managed tensor that comes or goes (workspaces excepted)
+    gradients_stay: bool = False  #: those of weights are there until the iteration ends
     lag: int | None = None  #: steps that a block drains, at most until backward; None: as long as there is room
 
     def __post_init__(self) -> None:
@@ -95,7 +96,7 @@ class DeviceMemory:
 
     def try_allocate(self, tensor: Tensor, stays: bool = False) -> bool:
         """Give the tensor a block if there is a hole for it; `stays`: it is kept from forward to backward."""
-        address = self.pool.allocate(tensor.nbytes, stays)
+        address = self.pool.allocate(tensor.nbytes, stays, self.gradients_stay and tensor.kind == "weight gradient")
         if address is None:
             return False
         nbytes = self.pool.block_bytes(address)

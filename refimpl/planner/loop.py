@@ -11,6 +11,7 @@ from kernels.targets.collector import collector_paused
 from refimpl.machine import HOST, Clock, Machine
 from refimpl.memory import Allocator
 from refimpl.network import Network, Step, Tensor
+from refimpl.planner.cache_of_maps import CacheOfMaps
 from refimpl.planner.context import PlanContext, fastest_rest
 from refimpl.planner.device_memory import DeviceMemory
 from refimpl.planner.errors import DoesNotFit, NotTheFastest, TooSlow
@@ -187,9 +188,14 @@ class Planner:
         self.liveness = setup.liveness.bind(context)
         self.prefetch = setup.prefetch.bind(context)
         cache, algorithms = setup.cache.bind(context), setup.algorithms.bind(context)
+        in_pytorch = network.conventions.as_pytorch
+        if in_pytorch:
+            cache = CacheOfMaps(cache)
 
         self.order = Order(len(self.streams), Clock(len(self.streams), machine.ring.shares_link))
-        self.memory: DeviceMemory = self.memory_class(setup.allocator, budget, self.order, machine, cache, lag)
+        self.memory: DeviceMemory = self.memory_class(
+            setup.allocator, budget, self.order, machine, cache, in_pytorch, lag
+        )
         self.pinned = pinned_memory(setup.pinned, context, self.order, self.memory)
         streams = Streams(*((1, 1) if shared else (1, 2)), self.device_streams.stop)
         self.mover: Mover = self.mover_class(

@@ -20,13 +20,6 @@ FAULTS = (
         "tests/refimpl/cli/test_run.py",
     ),
     Fault(
-        "the command torch chooses a plan that moves gradients",
-        "refimpl/cli/in_pytorch.py",
-        "if one and not moved[place]]",
-        "if one]",
-        "tests/refimpl/cli/test_in_pytorch.py",
-    ),
-    Fault(
         "an interrupt ends with status 0",
         "refimpl/cli/__init__.py",
         'status, says = INTERRUPTED, "interrupted"',

@@ -6,6 +6,13 @@ from tests.faults.fault import Fault
 
 FAULTS = (
     Fault(
+        "a cache evicts gradients that PyTorch's loop cannot move",
+        "refimpl/planner/loop.py",
+        "            cache = CacheOfMaps(cache)\n",
+        "            pass\n",
+        "tests/refimpl/cli/test_in_pytorch.py",
+    ),
+    Fault(
         "a write does not wait for the reads before it",
         "refimpl/planner/order.py",
         "            needed = list(map(max, needed, block.reads))\n",

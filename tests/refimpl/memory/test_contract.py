@@ -146,6 +146,21 @@ def test_a_failed_allocation_changes_nothing(allocator: Allocator, stays: bool) 
 
 
 @every
+def test_a_block_that_is_there_to_the_end_leaves_one_hole(allocator: Allocator) -> None:
+    unit = allocator.granularity
+    pool = allocator.open(8 * unit)
+    before = take(pool, 2 * unit)
+    ends = [pool.allocate(unit, to_the_end=True), pool.allocate(unit, to_the_end=True)]
+    after = take(pool, 3 * unit)
+    assert ends == [7 * unit, 6 * unit]
+    assert pool.allocate(2 * unit, to_the_end=True) is None
+    check(pool)
+    pool.free(before)
+    pool.free(after)
+    assert pool.holes() == [(0, 6 * unit)]
+
+
+@every
 @pytest.mark.parametrize("order", ["as taken", "backwards", "shuffled"])
 def test_everything_can_be_used_again(allocator: Allocator, order: str) -> None:
     pool = allocator.open(1 << 20)

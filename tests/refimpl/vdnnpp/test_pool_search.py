@@ -192,9 +192,9 @@ class NotingFirstFit(FirstFit):
         pool = super().open(size)
         allocate = pool.allocate
 
-        def listening(nbytes: int, stays: bool = False) -> int | None:
+        def listening(nbytes: int, stays: bool = False, to_the_end: bool = False) -> int | None:
             self.stays.append(stays)
-            return allocate(nbytes, stays)
+            return allocate(nbytes, stays, to_the_end)
 
         pool.allocate = listening  # type: ignore[method-assign]
         return pool
