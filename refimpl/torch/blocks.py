@@ -76,8 +76,9 @@ class BlockTable:
             del self._blocks[block.key]
 
     def held(self) -> int:
-        """Bytes on the device."""
-        return sum(block.nbytes for block in list(self._blocks.values()) if block.storage is not None)
+        """Bytes on the device that backward needs; the outputs are the caller's."""
+        blocks = list(self._blocks.values())
+        return sum(one.nbytes for one in blocks if one.storage is not None and (one.saved or one.read_by))
 
 
 class StorageBlock:

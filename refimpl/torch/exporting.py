@@ -5,8 +5,9 @@ The names of the nodes tie a plan to a module: the importer saw the same list (`
 
 from __future__ import annotations
 
+import sys
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -127,9 +128,24 @@ class ExportedModule:
         return tree_unflatten(list(outputs), self._out)
 
 
+def _masks_in_training(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
+    """What functions of `transformers.masking_utils` return where a model trains.
+
+    Where the package transformers exports a model, it builds a mask for attention that it leaves out where it trains,
+    and with a mask PyTorch's kernel has other bits.  Only given position numbers can say that a row has several texts.
+    """
+    functions: dict[str, Callable[..., Any]] = {"is_torchdynamo_exporting": lambda: False}
+    if len(args) <= 1 and "position_ids" not in kwargs:
+        functions["find_packed_sequence_indices"] = lambda position_ids: None
+    return functions
+
+
 @contextmanager
-def as_it_trains(module: Any) -> Iterator[None]:
+def as_it_trains(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
     """The module in train mode, recording nothing; a model that writes text does not keep what it has read."""
+    masks = sys.modules.get("transformers.masking_utils")
+    stand_ins = {name: one for name, one in _masks_in_training(args, kwargs).items() if hasattr(masks, name)}
+    own = {name: getattr(masks, name) for name in stand_ins}
     modes = {part: part.training for part in module.modules()}
     configs: list[Any] = [getattr(part, "config", None) for part in modes]
     caching = {id(config): config for config in configs if getattr(config, "use_cache", False) is True}.values()
@@ -137,9 +153,13 @@ def as_it_trains(module: Any) -> Iterator[None]:
         module.train()
         for config in caching:
             config.use_cache = False
+        if masks is not None:
+            vars(masks).update(stand_ins)
         with torch.no_grad():
             yield
     finally:
+        if masks is not None:
+            vars(masks).update(own)
         for part, mode in modes.items():
             part.training = mode
         for config in caching:
@@ -150,7 +170,7 @@ def _exported(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     """What `torch.export` lists of the module as it trains, without computing anything; with autocast, the same."""
     kinds = {value.device.type for value in tree_flatten((args, kwargs))[0] if isinstance(value, torch.Tensor)}
     try:
-        with as_it_trains(module), ExitStack() as stack:
+        with as_it_trains(module, args, kwargs), ExitStack() as stack:
             for kind in kinds & {"cpu", "cuda"}:
                 stack.enter_context(torch.autocast(kind, enabled=False))
             return torch.export.export(module, args, kwargs or None, strict=False)

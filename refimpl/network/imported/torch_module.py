@@ -116,7 +116,7 @@ def exported_module(module: Any, example: Example, caller: Any = None) -> Any:
     inputs = tuple(zeros(*one) for one in example.inputs)
     named = {name: zeros(shape, dtype) for name, shape, dtype in example.named}
     try:
-        with as_it_trains(module):
+        with as_it_trains(module, inputs, named):
             return torch.export.export(caller or module, inputs, named, strict=False)
     except Exception as error:
         first = f"{type(error).__name__}: {one_line(next(iter(str(error).splitlines()), ''))}"

@@ -27,7 +27,7 @@ from refimpl.planner import DoesNotFit
 from refimpl.planner.context import PlanContext
 from refimpl.planner.heading import opaque_shares
 from tests.refimpl.network.torchvision_models import POLICIES, model, torchvision_models
-from tests.refimpl.network.torchvision_survey import SIZES, every, mib, table
+from tests.refimpl.network.torchvision_survey import SIZES, classifiers, mib, table
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = ROOT / "docs" / "measurements" / "any-module.jsonl"
@@ -172,7 +172,7 @@ def main(arguments: list[str]) -> None:
         torch.set_num_threads(1)
         torchvision_models()
         kept = {row["model"] for row in read()}
-        for name in arguments or dict.fromkeys((*FIRST, *LANGUAGE, *every())):
+        for name in arguments or dict.fromkeys((*FIRST, *LANGUAGE, *classifiers())):
             if name not in kept:
                 with ROWS.open("a", encoding="utf-8") as file:
                     made = survey_row(name)

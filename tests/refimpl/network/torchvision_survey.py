@@ -47,20 +47,25 @@ FAMILIES = (*TRAINED, "alexnet", "vgg11", "inception_v3")
 #: More than 300 million parameters: left out.
 GIANTS = ("regnet_y_128gf", "vit_l_16", "vit_l_32", "vit_h_14")
 IMAGES = 32  #: of the models that are planned
-SIZES = {"inception_v3": 96, "maxvit_t": 224}  #: others take images of 64²
+SIZES = {"inception_v3": 96, "maxvit_t": 224, "vit_h_14": 70}  #: others take images of 64²
 BUDGET = 0.6  #: of what the baseline needs
 EFFORT = "combined, effort=20"  #: plans at most, where the combined policy has to search
 FRUGAL = "superneurons, algorithms=memory"  #: what the models are trained with
 COMPARED = {"evaluation": "probabilities", "training": "losses", "gradients": "gradients", "step": "after a step"}
 
 
-def every() -> list[str]:
-    """All of torchvision's classifiers but the giants."""
+def classifiers() -> list[str]:
+    """All of torchvision's classifiers."""
     torchvision_models()
     import torchvision
 
     names: list[str] = torchvision.models.list_models(module=torchvision.models)
-    return [name for name in names if name not in GIANTS]
+    return names
+
+
+def every() -> list[str]:
+    """All of torchvision's classifiers but the giants."""
+    return [name for name in classifiers() if name not in GIANTS]
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@
     python -m tests.refimpl.torch.carried_out resnet18     # those of one model
     python -m tests.refimpl.torch.carried_out --page       # the page alone, from ROWS
 
-Each model trains on small images.  A policy plans for the weights, their gradients and half of what plain PyTorch holds
-between forward and backward, or for the least share of tenths above that it fits in.
+Each model trains on small images or short texts.  A policy plans for the weights, their gradients and half of what
+plain PyTorch holds between forward and backward, or for the least share of tenths above that it fits in.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn import functional
 
 import refimpl
 from refimpl.planner import DoesNotFit, Program
 from refimpl.torch import Meter, Planned
-from tests.refimpl.network.torchvision_models import torchvision_models
 from tests.refimpl.network.torchvision_survey import mib, table
+from tests.refimpl.torch.small_models import MODELS, beside
 from tests.refimpl.torch.trained_modules import Beside, same
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -31,20 +30,6 @@ ROWS = ROOT / "docs" / "measurements" / "in_pytorch.jsonl"
 PAGE = ROOT / "docs" / "in_pytorch.md"
 BEGIN, END = "<!-- begin carried out -->\n\n", "\n\n<!-- end carried out -->"
 POLICIES = ("vdnn-all", "superneurons", "accudnn", "combined, effort=10")
-#: Model → the height and width of its images, and their number.
-MODELS = {
-    "resnet18": (64, 8), "resnet50": (64, 4), "vgg11": (64, 4), "googlenet": (64, 8), "inception_v3": (107, 4),
-    "mobilenet_v2": (64, 8), "mobilenet_v3_small": (64, 8), "densenet121": (64, 4), "efficientnet_b0": (64, 4),
-    "convnext_tiny": (64, 4), "vit_b_16": (64, 4),
-}  # fmt: skip
-AUXILIARY = ("googlenet", "inception_v3")
-
-
-def model(name: str) -> Any:
-    torch.manual_seed(0)
-    given: dict[str, Any] = {"aux_logits": False, "init_weights": False} if name in AUXILIARY else {}
-    given |= {"image_size": MODELS[name][0]} if name.startswith("vit") else {}
-    return getattr(torchvision_models(), name)(num_classes=10, **given).train()
 
 
 def at_half(network: Any, policy: str) -> tuple[Program, float]:
@@ -60,41 +45,39 @@ def at_half(network: Any, policy: str) -> tuple[Program, float]:
     raise AssertionError(f"{policy} does not fit in twice what the baseline takes")
 
 
-def measured(beside: Beside, run: Any, transfers: Any = None) -> dict[str, Any]:
+def measured(pair: Beside, run: Any, transfers: Any = None) -> dict[str, Any]:
     """Everything about the second of two iterations."""
     seconds = []
     for _ in range(2):
         start = time.process_time()
-        bits = beside.iteration(beside.plain, run)
+        bits = pair.iteration(pair.plain, run)
         seconds.append(time.process_time() - start)
 
     def counted(run: Any) -> Any:
         with Meter((), transfers) as meter:  # gradients of weights count, as they do on a GPU
-            loss = functional.cross_entropy(run(beside.x), beside.y)
+            loss = pair.loss(run)
             meter.turn()
             loss.backward()
         counted.meter = meter  # type: ignore[attr-defined]
         return loss
 
-    beside.iteration(counted, run)
+    pair.iteration(counted, run)
     meter = counted.meter  # type: ignore[attr-defined]
     return {"bits": bits, "held": meter.held, "peak": meter.peak, "seconds": min(seconds)}
 
 
 def rows_of(name: str) -> list[dict[str, Any]]:
-    side, images = MODELS[name]
-    shape = (images, 3, side, side)
-    beside = Beside(model(name), shape)
-    network = refimpl.networks.from_torch(beside.module, shape, keeps="pytorch-cpu")
-    plain = measured(beside, beside.module)
-    common = {"model": name, "images": images, "size": side}
+    pair = beside(name)
+    network = refimpl.networks.from_torch(pair.module, pair.x, keeps="pytorch-cpu")
+    plain = measured(pair, pair.module)
+    common = {"model": name, "batch": [*pair.x.shape]}
     made = [common | {"policy": "plain PyTorch", "held": plain["held"], "peak": plain["peak"]}]
     for policy in POLICIES:
         program, share = at_half(network, policy)
         predicted = program.decisions()["predicted"]
         for lean in (False, True) if policy == "superneurons" else (False,):
-            run = Planned(beside.module, program, lean=lean)
-            found = measured(beside, run, run.transfers)
+            run = Planned(pair.module, program, lean=lean)
+            found = measured(pair, run, run.transfers)
             assert run.last is not None
             out, back = run.last.moved()
             one = common | {"policy": policy.partition(",")[0] + (", lean" if lean else ""), "share": share}
@@ -103,6 +86,11 @@ def rows_of(name: str) -> list[dict[str, Any]]:
             one |= {"gradients_out": predicted["gradients_out"], "recomputed": run.last.table.recomputed}
             made.append(one | {"seconds": round(found["seconds"] / plain["seconds"], 2)})
     return made
+
+
+def batch_text(shape: list[int]) -> str:
+    """Images and their size, or texts and their tokens."""
+    return f"{shape[0]} of {shape[-1]}²" if len(shape) == 4 else f"{shape[0]} × {shape[1]} tokens"
 
 
 def page(rows: list[dict[str, Any]]) -> str:
@@ -114,7 +102,7 @@ def page(rows: list[dict[str, Any]]) -> str:
     cells = []
     for one in rows:
         if "share" not in one:
-            first = f"{one['model']}, {one['images']} of {one['size']}²"
+            first = f"{one['model']}, {batch_text(one['batch'])}"
             cells.append([first, one["policy"], "", "", mib(one["held"]), "", mib(one["peak"]), "", "", "", "1"])
             continue
         star = "*" if one["gradients_out"] else ""

@@ -55,14 +55,20 @@ def program_of(network: Network, policy: str, machine: str = "titan-x") -> Progr
 class Beside:
     """A module, its batch, and iterations that all begin with the same weights and the same generator."""
 
-    def __init__(self, module: Any, shape: tuple[int, ...] = SHAPE) -> None:
+    def __init__(self, module: Any, inputs: Any = SHAPE, labels: Any = None) -> None:
+        """Args:
+        module: in train mode.
+        inputs: a tensor, or the shape of images that are drawn.
+        labels: of each image or token; None: of ten classes, drawn.
+        """
         torch.set_num_threads(1)  # such small maps are slower with more
         torch.manual_seed(3)
-        self.module, self.shape = module, shape
+        self.module = module
         for layer in module.modules():
             if isinstance(layer, nn.BatchNorm2d):
                 nn.init.uniform_(layer.weight, 0.5, 1.0)
-        self.x, self.y = torch.randn(shape), torch.randint(0, 10, shape[:1])
+        self.x = inputs if isinstance(inputs, torch.Tensor) else torch.randn(inputs)
+        self.y = torch.randint(0, 10, self.x.shape[:1]) if labels is None else labels
         self._state = copy.deepcopy(module.state_dict())
 
     def iteration(self, step: Callable[[Any], Any], model: Any) -> dict[str, Any]:
@@ -75,9 +81,14 @@ class Beside:
         found |= {name: one.grad.clone() for name, one in self.module.named_parameters() if one.grad is not None}
         return found | {name: one.clone() for name, one in self.module.named_buffers()}
 
+    def loss(self, model: Any) -> Any:
+        """Forward, to the loss of all outputs."""
+        outputs = model(self.x)
+        return functional.cross_entropy(getattr(outputs, "logits", outputs).flatten(0, -2), self.y.flatten())
+
     def plain(self, model: Any) -> Any:
         """The usual iteration."""
-        loss = functional.cross_entropy(model(self.x), self.y)
+        loss = self.loss(model)
         loss.backward()
         return loss
 
