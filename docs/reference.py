@@ -44,6 +44,7 @@ ROOMS = {
         ["refimpl.studies.optimum", "refimpl.studies.pareto", "refimpl.studies.fragmentation"],
         "A lower bound, exhaustive search and Rotor; seconds over budgets; the pool's holes. See [](/optimum.md).",
     ),
+    "neighbours": (["refimpl.studies.neighbours"], "Policies of others in the papers' slots. See [](/neighbours.md)."),
     "transformers": (
         ["refimpl.studies.transformers"],
         "The policies on transformers, beside the checkpoints that users know. See [](/transformers.md).",

@@ -31,7 +31,7 @@ OFFERED = {
     # what a program is made of, and what it is good for
     "Network": "refimpl.network:Network",
     "Builder": "refimpl.network:Builder",
-    "Setup": "refimpl.planner:Setup",
+    "Setup": "refimpl.names.modules:Setup",  # whose `replace` knows names
     "Machine": "refimpl.machine:Machine",
     "plan": "refimpl.fit.by_name:plan",
     "least_budget": "refimpl.fit.by_name:least_budget",

@@ -65,9 +65,9 @@ def names(kind: str, prefix: str, **asked: Any) -> Iterable[str]:
 
         return RATES
     if kind == "presets":
-        from refimpl.names.presets import PRESETS
+        from refimpl.names.presets import NEIGHBOURS, PRESETS
 
-        return PRESETS
+        return [*PRESETS, *NEIGHBOURS]
     if kind == "assignments":
         from refimpl.names.modules import MODULES, SWITCHES
 

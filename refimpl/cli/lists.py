@@ -14,7 +14,7 @@ from refimpl.machine.model import FIGURES
 from refimpl.machine.own_machine import figure_rows
 from refimpl.names.machines import listed, summary
 from refimpl.names.modules import ABOUT_SWITCHES, MODULES, SWITCHES, switches
-from refimpl.names.presets import PRESETS
+from refimpl.names.presets import NEIGHBOURS, PRESETS
 from refimpl.network.conventions import SUFFIXES
 from refimpl.network.zoo import FAMILIES, NETWORKS, PLAIN
 from refimpl.planner import Setup
@@ -73,6 +73,7 @@ def run(options: argparse.Namespace) -> int:
             ["machines", f"{', '.join(MACHINES)}, here, or the file of a profile or of your own machine"],
             ["catalogues", ", ".join(CATALOGUES)],
             ["presets", ", ".join(PRESETS)],
+            ["neighbours", ", ".join(NEIGHBOURS)],
             ["backends", "cpu, cuda (on a GPU), emulated (the same on an emulated GPU, whose times are no GPU's)"],
             *([f"--set {slot}=", ", ".join(found)] for slot, found in (MODULES | SWITCHES).items()),
         ],
@@ -153,7 +154,10 @@ def presets(options: argparse.Namespace) -> int:
         for name, preset in PRESETS.items()
     ]
     show("their modules, where a slot is not none", ["name", "slots"], rows, wraps=["slots"])
+    rows = [[name, one.about] for name, one in NEIGHBOURS.items()]
+    show("neighbours: what others do, by the same options", ["name", "what it does"], rows, wraps=["what it does"])
     say("--algorithms, --recompute and --set slot=module exchange any of them: refimpl list modules")
+    say("A setup of your own, in ./my_modules.py or installed: --policy my_modules:MINE")
     return DONE
 
 

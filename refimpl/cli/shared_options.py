@@ -47,7 +47,10 @@ def network(parser: Parser, several: bool = False, batch: bool = True, optional:
 
 def setup(parser: Parser, preset: bool = True) -> None:
     if preset:
-        parser.add_argument("--policy", metavar="PRESET", default="baseline", help="as in vdnn-all (default: baseline)")
+        parser.add_argument(
+            "--policy", metavar="PRESET", default="baseline",
+            help="as in vdnn-all, or a setup of your own, as in my_modules:MINE (default: baseline)",
+        )  # fmt: skip
     parser.add_argument(
         "--set", metavar="SLOT=MODULE", action="append", default=[], dest="assignments",
         help="fill a slot otherwise, as in liveness=layer-wise, prefetch=superneurons-ahead:5 or "

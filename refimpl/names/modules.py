@@ -12,7 +12,7 @@ from refimpl import accudnn, combined, superneurons, vdnn, vdnnpp
 from refimpl.memory import ALLOCATORS
 from refimpl.names.parameters import with_parameters
 from refimpl.network.imported.own_code import error_line, imported
-from refimpl.planner import SLOTS, FixedAddresses, Setup, SetupError, baseline
+from refimpl.planner import SLOTS, FixedAddresses, Setup, SetupError, baseline, setup
 from refimpl.planner.setup import KINDS
 from refimpl.text import offer
 
@@ -73,25 +73,32 @@ def module(slot: str, text: str) -> Any:
         return with_parameters(slot, known[name], given)
     if colon and slot in MODULES and all(part.isidentifier() for part in name.split(".")):
         found, _, given = given.partition(":")
-        return with_parameters(slot, from_outside(slot, name, found), given)
+        return with_parameters(slot, from_outside(slot, name, found, KINDS[slot], MODULES[slot]), given)
     raise SetupError(f"{slot} cannot be {text!r}{offer(name, known)}")
 
 
-def from_outside(slot: str, where: str, name: str) -> Any:
-    """The object `name` of the Python module `where`, which may be a file in the working directory."""
+def from_outside(what: str, where: str, name: str, kind: type, known: Iterable[str]) -> Any:
+    """The object `name` of the Python module `where`, which may be a file in the working directory.
+
+    Args:
+        what: it is for, as errors say it: a slot, or preset.
+        where: the module.
+        name: in it.
+        kind: of the objects that are offered where there is no such name.
+        known: names of this project, offered where there is no such module.
+    """
     try:
         found = vars(imported(where))
     except ModuleNotFoundError as error:
         if error.name != where:
-            raise SetupError(f"{slot}: {where} imports {error.name}, which is not installed") from None
+            raise SetupError(f"{what}: {where} imports {error.name}, which is not installed") from None
         says = f"there is no {where.replace('.', '/')}.py here, and no module {where} is installed"
-        raise SetupError(f"{slot}={where}:{name}: {says}{offer(where, MODULES[slot])}") from None
+        raise SetupError(f"{what}={where}:{name}: {says}{offer(where, known)}") from None
     except (Exception, SystemExit) as error:
-        raise SetupError(f"{slot}: {where} cannot be imported: {error_line(error)}") from None
+        raise SetupError(f"{what}: {where} cannot be imported: {error_line(error)}") from None
     if name not in found:
-        kind = KINDS[slot]
         fit = [k for k, v in found.items() if isinstance(v, kind) or (isinstance(v, type) and issubclass(v, kind))]
-        raise SetupError(f"{slot}: {where} has no {name!r}{offer(name, fit)}")
+        raise SetupError(f"{what}: {where} has no {name!r}{offer(name, fit)}")
     return found[name]
 
 
@@ -120,3 +127,6 @@ def modules(named: Mapping[str, Any]) -> dict[str, Any]:
         slot.replace("-", "_"): module(slot.replace("_", "-"), given) if isinstance(given, str) else given
         for slot, given in named.items()
     }
+
+
+setup.by_name = modules

@@ -3,19 +3,22 @@
     setup = vdnn_all(algorithms="performance", allocator="first-fit")
 
 To add one, write its setup in its paper's `presets.py` and name it here.
+
+A setup of a Python module of your own has a name too: `my_modules:MINE`.  By the same way the setups of a study are
+found (`NEIGHBOURS`), which nothing here imports before its name is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from refimpl import accudnn as accudnn_
 from refimpl import combined as combined_
 from refimpl import vdnn, vdnnpp
 from refimpl.combined.papers import papers
-from refimpl.names.modules import assignments, modules
+from refimpl.names.modules import assignments, from_outside, modules
 from refimpl.planner import BASELINE, Setup, SetupError
 from refimpl.planner.setup import FIELDS
 from refimpl.superneurons import DynamicWorkspace
@@ -36,7 +39,7 @@ class Preset:
 
     def __call__(self, **named: Any) -> Setup:
         """The setup; `named` are modules, or their names, by slot (and `join="no"`, `copy_streams="shared"`)."""
-        return self.setup.replace(**modules(named))
+        return self.setup.replace(**named)
 
 
 baseline = Preset(BASELINE, "Nothing is offloaded, dropped or evicted: a framework without a memory policy.")
@@ -88,6 +91,30 @@ PRESETS: dict[str, Preset] = {
     )
 }  # fmt: skip
 
+
+class Neighbour(NamedTuple):
+    """A setup that a study has."""
+
+    where: str  #: as one of your own is named: MODULE:NAME
+    about: str  #: one line
+
+
+#: Name → setup of the study `refimpl.studies.neighbours`: what others than the four papers do.
+NEIGHBOURS: dict[str, Neighbour] = {
+    "chen-sqrt": Neighbour(
+        "refimpl.studies.neighbours:CHEN", "Chen et al. 2016: √n maps are kept; each segment between two runs again."
+    ),
+    "dtr": Neighbour(
+        "refimpl.studies.neighbours:DTR",
+        "DTR: what is cheap, large and long unused is evicted, and recomputed on demand.",
+    ),
+    "rotor": Neighbour("refimpl.studies.neighbours:ROTOR", "Rotor: the optimal schedule of recomputation for a chain."),
+    "save-on-cpu": Neighbour(
+        "refimpl.studies.neighbours:SAVE_ON_CPU",
+        "PyTorch's save_on_cpu: every saved map is copied out at once, and back on demand.",
+    ),
+}
+
 #: Paper → its presets, the one that does most of the paper first.
 PAPERS: dict[str, tuple[str, ...]] = {
     "baseline": ("baseline",),
@@ -108,18 +135,33 @@ def setup(text: str, named: Mapping[str, Any] | None = None) -> Setup:
     """A setup by name, as in `vdnn-all` or `vdnn-all, join=no`.  Raises `SetupError`.
 
     Args:
-        text: a preset's name (`baseline` where it is left out) and `slot=module` words.
+        text: a preset's name (`baseline` where it is left out), or MODULE:NAME of a setup of your own, and
+            `slot=module` words.
         named: other modules in some slots, by name or as objects; they come before those of the text.  `fates` is a
             file of fates: its maps get them, and the slots that it names their modules.  `effort` is how many plans
             the search of the preset `combined` makes at most.
     """
     preset, own = parse(text)
-    if preset not in PRESETS:
-        raise SetupError(f"there is no preset {preset!r}{offer(preset, PRESETS)}")
+    base = PRESETS[preset].setup if preset in PRESETS else elsewhere(preset)
     given = own | dict(named or {})
     path, effort = given.pop("fates", None), given.pop("effort", None)
-    made = PRESETS[preset](**given) if path is None else with_fates(path, PRESETS[preset].setup, given)
+    made = base.replace(**modules(given)) if path is None else with_fates(path, base, given)
     return made if effort is None else with_effort(made, effort)
+
+
+def elsewhere(name: str) -> Setup:
+    """The setup of a study by its name, or one of a Python module: `my_modules:MINE`.  Raises `SetupError`."""
+    known = [*PRESETS, *NEIGHBOURS]
+    where, colon, found = (NEIGHBOURS[name].where if name in NEIGHBOURS else name).partition(":")
+    where = where.removesuffix(".py")
+    if not colon or not all(part.isidentifier() for part in (*where.split("."), found)):
+        raise SetupError(f"there is no preset {name!r}{offer(name, known)}")
+    made = from_outside("preset", where, found, Setup, known)
+    if isinstance(made, Preset):
+        return made.setup
+    if not isinstance(made, Setup):
+        raise SetupError(f"preset={name} is no setup; write one as in refimpl.Setup('mine', offload=BigMaps())")
+    return made
 
 
 def with_effort(made: Setup, effort: str) -> Setup:

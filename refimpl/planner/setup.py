@@ -8,6 +8,7 @@ A setup is written as its differences from the baseline, which offloads, drops a
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -37,6 +38,10 @@ WITHOUT = {
     "rebuild": "needs a recompute that can rebuild dropped maps; set a recompute",
     "eviction": "needs a cache that can evict; set a cache",
 }
+
+
+#: Slot → module or its name → slot → module.  `refimpl.names.modules` puts its own here: the planner knows no names.
+by_name: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
 
 
 class SetupError(RefimplError, ValueError):
@@ -92,13 +97,15 @@ class Setup:
     def replace(self, **modules: Any) -> Setup:
         """The same setup with some modules (or `copy_streams`, `join`, `barrier`) exchanged.
 
-        Without a new `name` it is named after this one and what differs, as in "vdnn-all, join=no".
+        A module may be given by its name, as `--set` takes it: `setup.replace(recompute="speed-centric")`.  Without a
+        new `name` it is named after this one and what differs, as in "vdnn-all, join=no".
         """
         for name in modules:
             if name not in (*FIELDS, "name"):
                 raise SetupError(f"a setup has no slot {name!r}; it has {', '.join(FIELDS)}")
         if "name" in modules:
-            return dataclasses.replace(self, origin=None, **modules)
+            return dataclasses.replace(self, origin=None, name=modules.pop("name"), **by_name(modules))
+        modules = by_name(modules)
         origin = self.origin or self
         made = dataclasses.replace(self, origin=origin, **modules)
         differs = [name for name in FIELDS if getattr(made, name) != getattr(origin, name)]
@@ -147,7 +154,9 @@ def check_kind(slot: str, module: object) -> None:
     if isinstance(module, type):
         raise SetupError(f"{slot}={module.__name__} is a class; write {module.__name__}()")
     if isinstance(module, str):
-        raise SetupError(f"{slot}={module!r} is a name; refimpl.presets take names, as in baseline({slot}={module!r})")
+        raise SetupError(
+            f"{slot}={module!r} is a name; Setup takes modules, and replace names: .replace({slot}={module!r})"
+        )
     right = next((other for other, kind in KINDS.items() if isinstance(module, kind)), None)
     if right:
         raise SetupError(f"{module.name} is a module for the slot {right}, not {slot}")  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 optimum         how far a plan is from the best that any policy could do
 pareto          every setup of the papers over the budget, and the bound
+neighbours      four policies of others, as modules in the papers' slots
 transformers    the policies on transformers, beside the checkpoints that users know
 fragmentation   how large the pool must be, for every heuristic, order and policy
 bench           kernels, planning and training, timed, beside NumPy, PyTorch and MPI

@@ -113,4 +113,19 @@ FAULTS = (
         "for one in rebuilt for y in one.call.reads",
         "tests/refimpl/studies/transformers/test_outcomes.py",
     ),
+    Fault(
+        "DTR's cost leaves out what would have to run again with it",
+        "refimpl/studies/neighbours/rematerialization.py",
+        "cost = sum(self.seconds[one] for one in (tensor, *again))",
+        "cost = self.seconds[tensor]",
+        "tests/refimpl/studies/neighbours",
+    ),
+    Fault(
+        "Rotor's plan keeps a checkpoint that its schedule computes again",
+        "refimpl/studies/neighbours/rotor_schedule.py",
+        "releases.add(stage.layers[0].backward.number, x)",
+        "x.nbytes",
+        "tests/refimpl/studies/neighbours",
+        slow=True,
+    ),
 )

@@ -15,7 +15,7 @@ from refimpl.cli import parser
 from refimpl.cli.completion import offer_names
 from refimpl.machine import MACHINES
 from refimpl.names.modules import MODULES, SWITCHES
-from refimpl.names.presets import PRESETS
+from refimpl.names.presets import NEIGHBOURS, PRESETS
 from refimpl.network.zoo import NETWORKS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -44,7 +44,7 @@ def offered(line: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
         ("plan alexnet:", {name for name in NETWORKS if name.startswith("alexnet:")}),
         ("plan vgg16 --al", {"--algorithms"}),
         ("plan vgg16 --algorithms ", {"memory", "performance"}),
-        ("plan vgg16 --policy ", set(PRESETS)),
+        ("plan vgg16 --policy ", {*PRESETS, *NEIGHBOURS}),
         ("plan vgg16 --machine ", {*MACHINES, "here", "mine.json"}),
         ("plan vgg16 --catalogue o", {"own"}),
         ("plan vgg16 --set li", {"liveness="}),

@@ -20,7 +20,7 @@ OUTSIDE = '''\
 from dataclasses import dataclass
 from typing import ClassVar
 
-from refimpl import slots
+from refimpl import presets, slots
 from refimpl.vdnn import ALL
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Abstract(slots.Offload):
     name = "abstract"
 
 HALF_A_MEGABYTE = BigMaps(1 << 19)
+MINE = presets.vdnn_all().replace(name="mine", offload=HALF_A_MEGABYTE)
 number = 3
 '''
 
@@ -144,6 +145,29 @@ def test_a_module_from_outside_is_planned_and_named(outside: str) -> None:
     assert ours.setup.name == "vdnn-all, offload=big-maps:600KiB" and ours.setup.slots["offload"] == "big-maps:600KiB"
     instance = refimpl.plan("lenet", f"vdnn-all, offload={outside}:HALF_A_MEGABYTE")
     assert instance.setup.slots["offload"] == "big-maps:512KiB"
+
+
+@pytest.mark.parametrize("file", ["{}", "{}.py"])
+def test_a_setup_from_outside_is_planned_with_other_modules(outside: str, file: str) -> None:
+    ours = refimpl.plan("lenet", f"{file.format(outside)}:MINE, join=no")
+    assert (
+        ours.setup.name == "mine, join=no" and ours.setup.slots["offload"] == "big-maps:512KiB" and not ours.setup.join
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{}:MIN", ("MIN", "MINE")),
+        ("{}:number", ("preset", "number", "refimpl.Setup")),
+        ("{}_broken:MINE", (1, "ZeroDivisionError")),
+        ("no_such_module:MINE", ("no_such_module", "vdnn-all", "dtr")),
+        ("dr", ("dr", "dtr")),
+    ],
+)
+def test_what_is_no_setup_is_one_line(outside: str, text: str, says: tuple[object, ...]) -> None:
+    with raises_naming(SetupError, *says):
+        setup(text.format(outside))
 
 
 def test_every_module_of_the_registry_is_called_by_its_name() -> None:

@@ -11,10 +11,11 @@ from refimpl.combined import COMBINED
 from refimpl.machine import TITAN_X
 from refimpl.memory import ALLOCATORS, FirstFit
 from refimpl.names.modules import MODULES, SWITCHES, assignments, module, switches
-from refimpl.names.presets import PRESETS, baseline, setup
+from refimpl.names.presets import PRESETS, baseline, setup, superneurons
 from refimpl.network.zoo import lenet
 from refimpl.planner import SLOTS, Copy, FixedAddresses, Free, Launch, Setup, SetupError, plan
 from refimpl.planner.baseline import LayerWise, MemoryOptimal
+from refimpl.superneurons import SPEED_CENTRIC, Ahead
 from refimpl.vdnnpp import FoundPool
 from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import CONVENTIONS, SMALLEST, smallest
@@ -37,6 +38,14 @@ def test_the_baseline_moves_nothing_keeps_every_map_and_takes_the_fastest_convol
 def test_a_preset_takes_modules_by_name() -> None:
     other = baseline(liveness="layer-wise", algorithms="memory").replace(allocator=FirstFit())
     assert other.liveness == LayerWise() and other.algorithms == MemoryOptimal() and other.allocator == FirstFit()
+
+
+def test_replace_takes_names_too() -> None:
+    changed = superneurons().replace(recompute="speed-centric", prefetch="superneurons-ahead:5", join="yes")
+    assert changed == superneurons(recompute=SPEED_CENTRIC, prefetch=Ahead(5), join=True)
+    assert changed.name == "superneurons, recompute=speed-centric, prefetch=superneurons-ahead:5, join=yes"
+    with pytest.raises(SetupError, match="did you mean speed-centric"):
+        superneurons().replace(name="x", recompute="speed-centrc")
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -1,0 +1,56 @@
+"""Recomputation on demand: any forward tensor that is gone is computed once more when a step needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from refimpl.network import Step, Tensor
+from refimpl.planner import PlanContext, slots
+
+
+@dataclass(frozen=True)
+class Rematerialized(slots.Recompute):
+    """Drops nothing by itself; what a cache evicts is computed once more when a step needs it."""
+
+    name: ClassVar[str] = "on-demand"
+    summary: ClassVar[str] = "what a cache evicts is computed once more when a step needs it, from what is there"
+    needs: ClassVar = frozenset({"release"})
+    offers: ClassVar = frozenset({"rebuild"})
+
+    def bind(self, context: PlanContext) -> BoundRematerialized:
+        return BoundRematerialized(context)
+
+
+class BoundRematerialized:
+    def __init__(self, context: PlanContext) -> None:
+        self.context = context
+
+    def drops(self) -> Mapping[Tensor, str]:
+        return {}
+
+    def sources(self) -> Mapping[Tensor, Sequence[int]]:
+        return {}
+
+    def can_rebuild(self, tensor: Tensor, step: Step) -> bool:
+        return any(True for _ in self.makers(tensor, step))
+
+    def chain(
+        self, tensor: Tensor, step: Step, is_there: Callable[[Tensor], bool]
+    ) -> Iterable[tuple[Step, Sequence[Tensor]]]:
+        """The forward steps that make the tensor from what is there; what they make stays, until it is evicted."""
+        again: dict[int, Step] = {}
+        waiting = [tensor]
+        while waiting:
+            for one in self.makers(waiting.pop(), step):
+                if one.number not in again:
+                    again[one.number] = one
+                    waiting += [x for x in (*one.reads, *one.updates) if not is_there(x)]
+        return [(again[number], ()) for number in sorted(again)]
+
+    def makers(self, tensor: Tensor, step: Step) -> Iterator[Step]:
+        """The forward steps before `step` that write a tensor or change it in place; of the batch there is none."""
+        for one in self.context.uses[tensor]:
+            if one.forward and one.number < step.number and tensor in (*one.writes, *one.updates):
+                yield one
