@@ -33,7 +33,7 @@ from refimpl.network.imported import own_code
 
 __all__ = ["COMMANDS", "main", "parser", "status_of"]
 
-STUDIES = ("fragmentation", "optimum", "pareto", "transformers", "reproduce", "bench")
+STUDIES = ("fragmentation", "optimum", "pareto", "transformers", "reproduce", "bench", "grade")
 #: Command → its line in the list of all.
 COMMANDS = {
     "list": "what there is",
@@ -56,6 +56,7 @@ COMMANDS = {
     "profile": "measure a network's calls here",
     "bench": "measure every kernel here",
     "check-kernel": "run a kernel of yours on the emulated GPU, with every check on",
+    "grade": "grade a student's modules, or rank many",
     "demo": "plan VGG-16, train a small network, draw both",
 }
 TOGETHER = {"run", "bench"}  #: commands that several ranks can execute together

@@ -126,6 +126,27 @@ FAULTS = (
         "releases.add(stage.layers[0].backward.number, x)",
         "x.nbytes",
         "tests/refimpl/studies/neighbours",
+    ),
+    Fault(
+        "the grader takes a submission's programs without a proof",
+        "refimpl/studies/grade/criteria.py",
+        "        program.verify()\n",
+        "",
+        "tests/refimpl/studies/grade/test_handed_over.py",
+    ),
+    Fault(
+        "a submission's second plan of a case is not compared",
+        "refimpl/studies/grade/criteria.py",
+        "*first.programs.get(number, []), *second.programs.get(number, [])",
+        "*first.programs.get(number, [])[:1], *second.programs.get(number, [])[:1]",
+        "tests/refimpl/studies/grade/test_handed_over.py",
+    ),
+    Fault(
+        "a submission may start processes",
+        "refimpl/studies/grade/confined.py",
+        "(resource.RLIMIT_NPROC, 0), ",
+        "",
+        "tests/refimpl/studies/grade/test_confined.py",
         slow=True,
     ),
 )

@@ -11,9 +11,12 @@ reverse does not hold, for the programme knows less than the planner (`LEFT_OUT`
 
 from __future__ import annotations
 
+import os
+import sys
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -337,9 +340,24 @@ def silent_solver() -> Any:
         import highspy
     except ImportError:
         raise NoSolver('the bound needs the solver HiGHS; install it with: pip install "refimpl[optimum]"') from None
-    made = highspy.Highs()
+    with banner_discarded():
+        made = highspy.Highs()
     made.silent()
     made.setOptionValue("threads", 1)
     made.setOptionValue("mip_rel_gap", GAP)
     made.HandleKeyboardInterrupt = True  # the solver runs in a thread of its own, and can be stopped
     return made
+
+
+@contextmanager
+def banner_discarded() -> Iterator[None]:
+    """HiGHS 1.16 and later print two lines on standard output when a solver is made, before it can be told not to."""
+    sys.stdout.flush()
+    with open(os.devnull, "wb") as nowhere:
+        kept = os.dup(1)
+        os.dup2(nowhere.fileno(), 1)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)

@@ -1,0 +1,94 @@
+"""Every lab: the skeleton fails, the solution passes, and the points are those that the lab's text promises."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from refimpl.studies.grade.confined import Limits
+from refimpl.studies.grade.criteria import PASS_MARK, Grade, grade
+from refimpl.studies.grade.drawn_cases import DrawnCase, cases
+from refimpl.studies.grade.lab_tasks import TASKS
+from tests.refimpl.studies.grade.wrong_solutions import CHEATS, WRONG
+
+TUTORIALS = Path(__file__).resolve().parents[4] / "tutorials"
+PROMISE = re.compile(r"^    (?P<what>\S.*?  ) *at (?P<side>most|least) (?P<points>\d+)", re.MULTILINE)
+SEED = 1
+
+
+def file_of(folder: str, lab: str) -> Path:
+    (path,) = (TUTORIALS / folder).glob(f"{lab.lower()}_*.py")
+    return path
+
+
+def promises(lab: str) -> list[tuple[str, str, int]]:
+    """What the text promises: to which submission, "most" or "least", points."""
+    text = ast.get_docstring(ast.parse(file_of("labs", lab).read_text()), clean=False) or ""
+    return [(found["what"], found["side"], int(found["points"])) for found in PROMISE.finditer(text)]
+
+
+def source(lab: str, what: str) -> str:
+    """The submission that a line of the text is about."""
+    if what.startswith("This skeleton"):
+        return file_of("labs", lab).read_text()
+    wrong = next((added for words, added in WRONG[lab].items() if what.startswith(words)), None)
+    return file_of("solutions", lab).read_text() + (wrong or "")
+
+
+@cache
+def drawn(lab: str) -> list[DrawnCase]:
+    return cases(TASKS[lab], SEED)
+
+
+def graded(lab: str, text: str) -> Grade:
+    return grade(text.encode(), "submission.py", TASKS[lab], drawn(lab), Limits())
+
+
+def test_every_wrong_solution_is_in_its_labs_text() -> None:
+    for lab in TASKS:
+        told = [what for what, _, _ in promises(lab)]
+        assert told[0].startswith("This skeleton") and len(told) >= 2, lab
+        for words in WRONG[lab]:
+            assert sum(what.startswith(words) for what in told) == 1, (lab, words)
+
+
+RUN = (("least", 90),)  #: of lab A3, in every run of the tests
+EVERY = [(lab, what, side, points) for lab in TASKS for what, side, points in promises(lab)]
+
+
+@pytest.mark.parametrize(
+    ("lab", "what", "side", "points"),
+    [
+        pytest.param(*one, marks=pytest.mark.slow if one[0] == "A3" and one[2:] in RUN else pytest.mark.campaign)
+        for one in EVERY
+    ],
+    ids=[f"{lab}-{what.strip()}" for lab, what, _, _ in EVERY],
+)  # fmt: skip
+def test_the_points_are_those_that_the_text_promises(lab: str, what: str, side: str, points: int) -> None:
+    found = graded(lab, source(lab, what))
+    assert found.points <= points if side == "most" else found.points >= points, found
+    if what.startswith("This skeleton"):
+        assert not found.passed
+    if what == promises(lab)[-1][0]:
+        assert found.passed and found.points >= PASS_MARK
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_a_cheat_gains_nothing(cheat: str) -> None:
+    criterion, added, said = CHEATS[cheat]
+    found = graded("A1", file_of("solutions", "A1").read_text() + added)
+    (one,) = (one for one in found.criteria if one.name == criterion)
+    assert one.points == 0 and said in one.why, found.criteria
+
+
+@pytest.mark.slow
+def test_cases_are_drawn_from_the_seed() -> None:
+    for lab in ("A1", "A4"):
+        first, other = drawn(lab), cases(TASKS[lab], SEED + 1)
+        assert first == cases(TASKS[lab], SEED) != other
+        assert [case.small for case in first] == [True, True, False, False, False]
