@@ -17,6 +17,7 @@ from refimpl.combined import Combined
 from refimpl.combined.papers import Tried, best_of
 from refimpl.fit.by_name import budget_bytes
 from refimpl.machine import Machine
+from refimpl.machine.possible import PossibleMachines
 from refimpl.names.budgets import several
 from refimpl.names.modules import modules
 from refimpl.names.presets import PAPERS, combinations, parse
@@ -24,7 +25,7 @@ from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Program, Setup, SetupError
 from refimpl.planner.heading import heading
 from refimpl.planner.largest import unlimited_baseline
-from refimpl.report.comparison import Compared, compared, misfit
+from refimpl.report.comparison import Compared, Spread, compared, misfit
 from refimpl.report.json import misfit_json, plan_json
 from refimpl.report.tables import GAP, WIDTH, Table, compare_table
 from refimpl.text import size
@@ -59,6 +60,7 @@ def add(parser: Parser) -> None:
             'refimpl compare alexnet --budget 2GiB --with "liveness=layer-wise allocator=first-fit" --least',
             "refimpl compare resnet50:superneurons --with vdnn-dyn --with superneurons",
             "refimpl compare vgg16 --budget 8GiB,12GiB --with vdnn-dyn --with superneurons",
+            "refimpl compare vgg16 --batch 256 --budget 12GiB --spread",
             'refimpl compare vdnnpp-demo --with vdnn-conv --with "vdnn-conv join=no" --with vdnnpp-conv',
         ],
     )  # fmt: skip
@@ -75,6 +77,10 @@ def add(parser: Parser) -> None:
     shared_options.machine(parser)
     shared_options.budget(parser, several=True)
     parser.add_argument("--least", action="store_true", help="the least budget that each setup fits in, too")
+    parser.add_argument(
+        "--spread", action="store_true",
+        help="each × on 64 machines that differ from the model, from 5 to 95 %%, and on how many the order holds",
+    )  # fmt: skip
     parser.add_argument("--no-verify", action="store_false", dest="verify", help="do not prove the programs")
     shared_options.picture(parser, kinds=False)
     shared_options.optimiser(parser)
@@ -96,27 +102,35 @@ def run(options: argparse.Namespace) -> int:
     ]
     networks = [resolve.network(options, name) for name in options.networks]
     cases = [(network, budget_bytes(budget, network, machine)) for network in networks for budget in wanted]
-    found: list[list[tuple[Compared, dict[str, Any]]]] = []
+    found: list[list[tuple[Compared, dict[str, Any], Program | None]]] = []
     with progress("planning", len(setups) * len(cases)) as advance:
         for network, budget in cases:
             found.append([])
             for group in groups:
-                found[-1].append(row(group, common, network, machine, budget, options, advance)[:2])
+                found[-1].append(row(group, common, network, machine, budget, options, advance))
+    spreads = (
+        [None] * len(cases)
+        if not options.spread
+        else [
+            with_spread(rows, network, machine, bool(options.setups))
+            for rows, (network, _) in zip(found, cases, strict=True)
+        ]
+    )
     titles = [title_of(network, machine, budget, common) for network, budget in cases]
     if picture:
         from refimpl.report.comparison_picture import comparison_picture
 
-        save(comparison_picture(titles[0], [row for row, _ in found[0]]), picture)
+        save(comparison_picture(titles[0], [row for row, _, _ in found[0]]), picture)
     if options.json:
-        print_json([document for rows in found for _, document in rows])
+        print_json([document for rows in found for _, document, _ in rows])
         return DONE
-    for number, (title, rows, (network, _)) in enumerate(zip(titles, found, cases, strict=True)):
+    for number, (title, rows, spread, (network, _)) in enumerate(zip(titles, found, spreads, cases, strict=True)):
         if number:
             say("")
         baseline = None if options.setups else unlimited_baseline(network, machine).planned_seconds
-        table = compare_table(title, [row for row, _ in rows], baseline)
+        table = compare_table(title, [row for row, _, _ in rows], baseline, spread)
         if options.least:
-            table = with_least(table, [document.get("least_budget_bytes") for _, document in rows])
+            table = with_least(table, [document.get("least_budget_bytes") for _, document, _ in rows])
         show_table(fit_to_width(without_agreement(table)))
     if not options.setups and not options.effort:
         wrapped(f"combined: the fastest of at most {EFFORT} plans; --effort N makes N, and can find a faster one.")
@@ -125,6 +139,33 @@ def run(options: argparse.Namespace) -> int:
     if picture:
         say(f"Picture: {picture}")
     return DONE
+
+
+def with_spread(
+    rows: list[tuple[Compared, dict[str, Any], Program | None]], network: Network, machine: Machine, setups: bool
+) -> Spread | None:
+    """Give each row that fits its seconds on possible machines, and each document its interval.
+
+    Args:
+        rows: of one network within one budget; they are replaced.
+        network, machine: what was planned.
+        setups: whether rows are compared with the fastest of them, and not with the baseline.
+    """
+    machines = PossibleMachines(machine)
+    rows[:] = [
+        (replace(one, possible=program.possible_seconds(machines)) if program else one, document, program)
+        for one, document, program in rows
+    ]
+    against = None if setups else unlimited_baseline(network, machine).possible_seconds(machines)
+    spread = Spread.of([one for one, _, _ in rows], against)
+    if spread:
+        faster = {first: (second.name, number) for first, second, number in spread.orders()}
+        for one, document, _ in rows:
+            if ends := spread.interval(one):
+                document["spread"] = {"machines": spread.machines, "slow_down": list(ends)}
+                if one in faster:
+                    document["spread"] |= {"faster_than": faster[one][0], "on": faster[one][1]}
+    return spread
 
 
 def title_of(network: Network, machine: Machine, budget: int, common: Sequence[str] = ()) -> str:

@@ -11,7 +11,7 @@ that the tier's rate gives.  The planner carries the same clock and asks the sam
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -124,28 +124,39 @@ def common(these: Sequence[Interval], those: Sequence[Interval]) -> float:
 def simulate(instructions: Iterable[Any], streams: tuple[str, ...], machine: Machine, driver_calls: bool) -> Timeline:
     """The instructions' timeline; `driver_calls`: every allocation and every release is a call of the driver."""
     clock = Clock(len(streams), machine.ring.shares_link)
-    events: dict[int, float] = {}
-    spans: list[Span] = []
     with collector_paused():
-        for instruction in instructions:
-            op = instruction.op
-            if op == "launch":
-                seconds = machine.seconds(instruction.call, instruction.choice)
-                stream = instruction.stream
-                engine: Engine = "network" if instruction.call.collective else "compute"
-                spans.append(Span(instruction, stream, engine, *clock.run(stream, engine, seconds)))
-            elif op == "copy out" or op == "copy in":
-                way: Literal["out", "in"] = "out" if op == "copy out" else "in"
-                stream, seconds = instruction.stream, machine.copy_seconds(instruction.nbytes, way, instruction.tier)
-                spans.append(Span(instruction, stream, way, *clock.run(stream, way, seconds)))
-            elif op == "record":
-                events[instruction.event] = clock.now[instruction.stream]
-            elif op == "wait":
-                clock.wait(instruction.stream, events[instruction.event])
-            elif op == "allocate" or op == "free":
-                if driver_calls:
-                    clock.hold(machine.allocate_seconds if op == "allocate" else machine.free_seconds)
-            else:
-                stream, seconds = instruction.stream, machine.host_seconds(instruction.nbytes)
-                spans.append(Span(instruction, stream, "host", *clock.run(stream, "host", seconds)))
+        spans = [*timed(instructions, clock, machine, driver_calls)]
     return Timeline(spans, streams, clock.end, machine.name)
+
+
+def timed(instructions: Iterable[Any], clock: Clock, machine: Any, driver_calls: bool) -> Iterator[Span]:
+    """The spans of what takes time, in the order of the program, while the clock goes on.
+
+    Args:
+        instructions: of an iteration.
+        clock: one, or one for each of several machines (`refimpl.machine.possible`).
+        machine: says how long a call and a copy take, on that one or on each.
+        driver_calls: whether every allocation and every release is a call of the driver.
+    """
+    events: dict[int, float] = {}
+    for instruction in instructions:
+        op = instruction.op
+        if op == "launch":
+            seconds = machine.seconds(instruction.call, instruction.choice)
+            stream = instruction.stream
+            engine: Engine = "network" if instruction.call.collective else "compute"
+            yield Span(instruction, stream, engine, *clock.run(stream, engine, seconds))
+        elif op == "copy out" or op == "copy in":
+            way: Literal["out", "in"] = "out" if op == "copy out" else "in"
+            stream, seconds = instruction.stream, machine.copy_seconds(instruction.nbytes, way, instruction.tier)
+            yield Span(instruction, stream, way, *clock.run(stream, way, seconds))
+        elif op == "record":
+            events[instruction.event] = clock.now[instruction.stream]
+        elif op == "wait":
+            clock.wait(instruction.stream, events[instruction.event])
+        elif op == "allocate" or op == "free":
+            if driver_calls:
+                clock.hold(machine.allocate_seconds if op == "allocate" else machine.free_seconds)
+        else:
+            stream, seconds = instruction.stream, machine.host_seconds(instruction.nbytes)
+            yield Span(instruction, stream, "host", *clock.run(stream, "host", seconds))

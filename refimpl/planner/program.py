@@ -17,6 +17,7 @@ from refimpl.planner.setup import Setup
 from refimpl.text import counted
 
 if TYPE_CHECKING:
+    from refimpl.machine.possible import PossibleMachines, Seconds
     from refimpl.planner.listing import Selection
     from refimpl.planner.verify import Proof
 
@@ -133,6 +134,19 @@ class Program:
         """When each instruction would run, on the machine it was planned for or on another one."""
         driver_calls = self.setup.allocator.driver_calls
         return simulate(self.instructions, self.streams, machine or self.machine, driver_calls)
+
+    def possible_seconds(self, machines: PossibleMachines | None = None) -> Seconds:
+        """Seconds of an iteration on machines around the one that it was planned for: an array, a number each.
+
+        Args:
+            machines: the same for programs that are to be compared; None: `refimpl.machine.possible.NUMBER` of them.
+        """
+        from refimpl.machine.possible import PossibleMachines, possible_seconds
+
+        driver_calls = self.setup.allocator.driver_calls
+        return possible_seconds(
+            self.instructions, self.streams, machines or PossibleMachines(self.machine), driver_calls
+        )
 
     def verify(self) -> Proof:
         """The proof that this program is right; raises `Unsafe` with the first violation."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 from refimpl.machine import Timeline
+from refimpl.machine.possible import Seconds, interval
 from refimpl.planner import DoesNotFit, Program
 from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.report.figures import traffic
@@ -26,6 +28,7 @@ class Compared:
     seconds: float = 0.0
     stall: float = 0.0  #: seconds in which no kernel ran
     simulated: bool = True
+    possible: Seconds | None = field(default=None, compare=False)  #: seconds on possible machines, if asked for
     misfit: str = ""  #: where and why it does not fit, or why it is refused, a few words; empty if it fits
     paper: str = ""  #: whose best policy this is
     others: tuple[Compared, ...] = ()  #: the paper's other policies
@@ -57,6 +60,38 @@ def misfit(name: str, budget: int, error: DoesNotFit) -> Compared:
     """A setup that does not fit the budget, or whose maps do not fit the tiers."""
     where = f"fails at {error.step.layer} {error.step.direction}" if error.step else "fails before the first step"
     return Compared(name, budget, misfit=where + ", out of pinned memory" * isinstance(error, PinnedDoesNotFit))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Slow-downs of several setups on the same possible machines."""
+
+    setups: Sequence[Compared]  #: those that fit, the fastest on the model first
+    against: Seconds  #: seconds of the baseline, or of the fastest, on each
+
+    @classmethod
+    def of(cls, setups: Sequence[Compared], baseline: Seconds | None = None) -> Spread | None:
+        """None where nothing was asked on possible machines."""
+        known = sorted((one for one in setups if one.possible is not None), key=lambda one: one.seconds)
+        if not known or known[0].possible is None:
+            return None
+        return cls(known, known[0].possible if baseline is None else baseline)
+
+    @property
+    def machines(self) -> int:
+        return len(self.against)
+
+    def interval(self, setup: Compared) -> tuple[float, float] | None:
+        """From the 5th to the 95th percentile of a setup's slow-down."""
+        return None if setup.possible is None else interval(setup.possible / self.against)
+
+    def orders(self) -> list[tuple[Compared, Compared, int]]:
+        """Each setup, the next slower one on the model, and the number of machines on which it is the faster one."""
+        return [
+            (first, second, int((first.possible < second.possible).sum()))
+            for first, second in pairwise(self.setups)
+            if first.possible is not None and second.possible is not None and first.seconds < second.seconds
+        ]
 
 
 def shortest(setups: Sequence[Compared]) -> float:

@@ -21,7 +21,7 @@ from refimpl.network import Network, Step
 from refimpl.network.accounting import network_wide_bytes, summary, total
 from refimpl.planner import HostCopy, Program, ToStore
 from refimpl.planner.slots import PoolSearch
-from refimpl.report.comparison import Compared, shortest
+from refimpl.report.comparison import Compared, Spread, shortest
 from refimpl.report.figures import average_live_bytes, choices, fragmentation, title, traffic
 from refimpl.report.markdown import markdown_table
 from refimpl.report.times import step_times
@@ -281,13 +281,16 @@ BEST_OF_PAPERS = (
 )  # fmt: skip
 
 
-def compare_table(name: str, setups: Sequence[Compared], baseline_seconds: float | None = None) -> Table:
+def compare_table(
+    name: str, setups: Sequence[Compared], baseline_seconds: float | None = None, spread: Spread | None = None
+) -> Table:
     """A line a setup, or the best of every paper's.
 
     Args:
         name: what they have in common: network, batch, machine, budget.
         setups: of one network within one budget.
         baseline_seconds: what the iterations are compared with; None: the fastest that fits.
+        spread: the same on possible machines.
     """
     least = baseline_seconds or shortest(setups)
 
@@ -307,6 +310,7 @@ def compare_table(name: str, setups: Sequence[Compared], baseline_seconds: float
         Column("rebuilt", fitting(lambda setup: setup.recomputed_layers or None), plain),
         Column("iteration", fitting("seconds"), duration),
         Column("", fitting(lambda setup: setup.seconds / least), lambda ratio: f"{ratio:.2f} ×"),
+        *([Column("5 to 95 %", fitting(spread.interval), "{0[0]:.2f}–{0[1]:.2f}".format)] if spread else []),
         *([] if papers else [Column("stalled", fitting(lambda setup: share(setup.stall, setup.seconds)), plain)]),
     )  # fmt: skip
     whole = "The pool is all of the budget.  " * any(setup.fits for setup in setups)
@@ -318,7 +322,18 @@ def compare_table(name: str, setups: Sequence[Compared], baseline_seconds: float
         why = [line for setup in setups if (line := _others(setup, least))]
     else:
         why = [f"{setup.name} does not fit: it {setup.misfit}." for setup in setups if not setup.fits]
-    return Table.of(name, setups, columns, "\n".join([*why, note]))
+    return Table.of(name, setups, columns, "\n".join([*why, note, *(_orders(spread) if spread else [])]))
+
+
+def _orders(spread: Spread) -> list[str]:
+    """On how many possible machines the order of the rows is the model's."""
+    lines = [
+        f"5 to 95 %: the × on {spread.machines} machines that differ from the model as much as models were found to."
+    ]
+    if found := spread.orders():
+        pairs = [f"{one.paper or one.name} is faster than {two.paper or two.name} on {n}" for one, two, n in found]
+        lines.append(f"Of these {spread.machines}, {', '.join(pairs)}.")
+    return lines
 
 
 def _others(best: Compared, baseline_seconds: float) -> str:

@@ -78,6 +78,13 @@ FAULTS = (
         "tests/refimpl/machine/test_timing.py",
     ),
     Fault(
+        "possible machines copy as fast as the model",
+        "refimpl/machine/possible.py",
+        "return self.machine.copy_seconds(nbytes, direction, tier) * self.link",
+        "return self.machine.copy_seconds(nbytes, direction, tier) + 0 * self.link",
+        "tests/refimpl/machine/test_possible.py",
+    ),
+    Fault(
         "a call is offered every algorithm, whichever it is given",
         "refimpl/machine/model.py",
         "one = tuple(choice for choice in whole.choices if choice.algorithm == algorithm)",

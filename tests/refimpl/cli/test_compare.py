@@ -7,12 +7,15 @@ from collections import defaultdict
 from math import inf
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from refimpl.cli.compare import short_name, with_progress
 from refimpl.combined import Combined
 from refimpl.combined.papers import papers
+from refimpl.fit.by_name import plan
 from refimpl.machine import MACHINES
+from refimpl.machine.possible import PossibleMachines
 from refimpl.names.presets import PAPERS, PRESETS, setup
 from refimpl.network.zoo import build
 from refimpl.planner.largest import attempt
@@ -85,6 +88,25 @@ def test_what_is_compared_with_is_the_baseline_without_a_limit(refimpl: Command)
     assert "baseline fails at" in first and "baseline fails at" not in second and "of at most" not in second
     (line,) = (line for line in second.splitlines() if line.startswith("baseline "))
     assert line.endswith("1.00 ×")
+
+
+def test_an_interval_of_each_slow_down_and_where_the_order_of_rows_holds(refimpl: Command) -> None:
+    """Against the baseline, or against the fastest row, whose own slow-down is 1 everywhere."""
+    command = ("compare", "tiny-resnet", "--batch", 64, "--budget", 0.7, *MACHINE, "--spread")
+    rows = json.loads(refimpl(*command, "--with", "vdnn-all", "--with", "superneurons", "--json").out)
+    spreads = {row["setup"]: row["spread"] for row in rows}
+    fast, slow = sorted(rows, key=lambda row: row["seconds"]["iteration"])
+    assert spreads[fast["setup"]]["slow_down"] == [1.0, 1.0] and spreads[fast["setup"]]["faster_than"] == slow["setup"]
+    low, high = spreads[slow["setup"]]["slow_down"]
+    network, machine = build("tiny-resnet", 64), MACHINES["titan-x"]
+    machines = PossibleMachines(machine)
+    first, second = (plan(network, one["setup"], machine, 0.7).possible_seconds(machines) for one in (fast, slow))
+    assert [low, high] == np.percentile(second / first, (5, 95)).tolist() and low < high
+    assert spreads[fast["setup"]]["on"] == sum(first < second) and "faster_than" not in spreads[slow["setup"]]
+
+    said = refimpl(*command, "--with", "vdnn-all", "--with", "superneurons").out
+    assert lacks(said, "5 to 95 %", f"{low:.2f}–{high:.2f}", f"{fast['setup']} is faster than {slow['setup']}") == []
+    assert "spread" not in json.loads(refimpl(*command[:-1], "--with", "vdnn-all", "--json").out)[0]
 
 
 def test_rows_are_asked_for_in_words(refimpl: Command) -> None:

@@ -1,0 +1,126 @@
+"""How sure a simulated time is: a program's seconds on many machines, each of which differs from the model.
+
+A model of a machine is wrong by amounts of which only the size is known.  A *possible machine* computes, copies and
+runs each kernel faster or slower than the model by factors of its own.  Their natural logarithms are drawn from normal
+distributions; `Doubt` has their widths, and where these are from.  A time that a program takes on all of them is an
+interval, and two programs can be compared on the same possible machines.
+
+All machines are simulated at once: the simulator's loop runs as it does for one, and each moment is an array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, TypeAlias
+from zlib import crc32
+
+import numpy as np
+
+from refimpl.machine.clock import Clock, Engine
+from refimpl.machine.model import Choice, Machine
+from refimpl.machine.simulate import timed
+from refimpl.machine.tiers import HOST
+from refimpl.network import Call
+
+Seconds: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"  #: one number a possible machine
+
+NUMBER = 64  #: possible machines
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Standard deviations of the natural logarithms of factors: 0.1 is about 10 %.
+
+    `compute` and `kernel` are the *unseen* errors of docs/simulate.md, of fits that have not seen the network: the
+    deviation of whole networks, and that of the parts of a network from the whole of it.  `link` is that of the shares
+    of their PCIe peaks which the measured links of `MACHINES` reach.  Nothing is known of the host's threads and of the
+    network between ranks: they are taken to be as uncertain as the link.
+    """
+
+    compute: float = 0.10  #: of all kernels together
+    kernel: float = 0.10  #: of each algorithm of each kind of call
+    link: float = 0.19  #: of copies
+
+
+class PossibleMachines:
+    """What the simulator asks a machine, answered for all of them at once.
+
+    Args:
+        machine: the model.
+        number: of machines.
+        seed: of the factors; machines of the same seed are the same for every program.
+        doubt: how far they differ.
+    """
+
+    def __init__(self, machine: Machine, number: int = NUMBER, seed: int = 1, doubt: Doubt = Doubt()) -> None:
+        self.machine, self.name, self.ring = machine, machine.name, machine.ring
+        self.allocate_seconds, self.free_seconds = machine.allocate_seconds, machine.free_seconds
+
+        def factor(what: str, width: float) -> Seconds:
+            drawn = np.random.default_rng([seed, crc32(what.encode())]).standard_normal(number)
+            return np.exp(width * drawn)
+
+        compute = factor("compute", doubt.compute)
+        self.kernel = cache(lambda name: compute * factor(f"kernel {name}", doubt.kernel))  #: by name → factors
+        self.link, self.host, self.network = (factor(what, doubt.link) for what in ("link", "host", "network"))
+
+    def seconds(self, call: Call, choice: Choice | None = None) -> Seconds:
+        factors = self.network if call.collective else self.kernel(kernel_of(call, choice))
+        return self.machine.seconds(call, choice) * factors
+
+    def copy_seconds(self, nbytes: int, direction: Literal["out", "in"], tier: str = HOST) -> Seconds:
+        return self.machine.copy_seconds(nbytes, direction, tier) * self.link
+
+    def host_seconds(self, nbytes: int) -> Seconds:
+        return self.machine.host_seconds(nbytes) * self.host
+
+
+def kernel_of(call: Call, choice: Choice | None) -> str:
+    """The kernel of a call, as in "conv.forward implicit_gemm": calls of the same kernel are off together."""
+    return f"{call.function} {choice.algorithm}" if choice else call.function
+
+
+class Clocks(Clock):
+    """A clock for each possible machine: every moment is an array, which no later work changes."""
+
+    now: list[Any]
+    _free: dict[Engine, Any]
+
+    def run(self, stream: int, engine: Engine, seconds: Any) -> tuple[Any, Any]:
+        start = np.maximum(self.now[stream], self._free[engine])
+        tied = self._tied.get(engine, ())
+        for other in tied:
+            start = np.maximum(start, self._free[other])
+        end = self.now[stream] = self._free[engine] = start + seconds
+        for other in tied:
+            self._free[other] = end
+        return start, end
+
+    def wait(self, stream: int, moment: Any) -> None:
+        self.now[stream] = np.maximum(moment, self.now[stream])
+
+    def hold(self, seconds: float) -> None:
+        self.now = [self.end + seconds] * len(self.now)
+
+    @property
+    def end(self) -> Any:
+        return np.maximum.reduce(np.broadcast_arrays(*self.now))
+
+
+def possible_seconds(
+    instructions: Iterable[Any], streams: tuple[str, ...], machines: PossibleMachines, driver_calls: bool
+) -> Seconds:
+    """Seconds of an iteration on each possible machine."""
+    clocks = Clocks(len(streams), machines.ring.shares_link)
+    for _ in timed(instructions, clocks, machines, driver_calls):
+        pass
+    found: Seconds = clocks.end
+    return found
+
+
+def interval(values: Seconds) -> tuple[float, float]:
+    """From the 5th to the 95th percentile."""
+    low, high = np.percentile(values, (5, 95))
+    return float(low), float(high)

@@ -1,0 +1,118 @@
+"""Possible machines: all at once they give what each gives alone, and they differ as much as is known."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from time import process_time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import refimpl
+from refimpl.machine import HOST, MACHINES, Machine
+from refimpl.machine.possible import Doubt, PossibleMachines, interval, kernel_of
+from refimpl.machine.ring import Ring
+from refimpl.machine.simulate import simulate
+from refimpl.machine.timing import by, least_in_turns
+from refimpl.network.zoo import build
+from refimpl.planner import Program
+
+#: GB/s of PCI Express, sixteen lanes of its third, fourth and fifth generation.
+PEAKS = {"titan-x": 15.75, "k40c": 15.75, "v100": 15.75, "a100-40g": 31.5, "rtx-4090": 31.5, "h100": 63.0}
+
+
+class OneMachine(Machine):
+    """The slow twin: the possible machine of one number, asked alone."""
+
+    machines: PossibleMachines
+    number: int
+
+    def __init__(self, machines: PossibleMachines, number: int) -> None:
+        vars(self).update(vars(machines.machine), machines=machines, number=number)
+
+    def seconds(self, call: Any, choice: Any = None) -> float:
+        factors = self.machines.network if call.collective else self.machines.kernel(kernel_of(call, choice))
+        return self.machines.machine.seconds(call, choice) * float(factors[self.number])
+
+    def copy_seconds(self, nbytes: int, direction: Any, tier: str = HOST) -> float:
+        return self.machines.machine.copy_seconds(nbytes, direction, tier) * float(self.machines.link[self.number])
+
+    def host_seconds(self, nbytes: int) -> float:
+        return self.machines.machine.host_seconds(nbytes) * float(self.machines.host[self.number])
+
+
+def programs() -> list[Program]:
+    """Of one stream, of three, with a host's threads, with calls of the driver, and with a network between ranks."""
+    machine = MACHINES["titan-x"].with_ring(Ring(1e9, shares_link=True))
+    several = build("tiny-resnet", 64).data_parallel(4, None)
+    return [
+        refimpl.plan("tiny-vgg", "baseline", "titan-x"),
+        refimpl.plan("tiny-resnet", "superneurons", "titan-x", 0.5),
+        refimpl.plan("tiny-vgg", "vdnnpp-all", "titan-x", 0.6),
+        refimpl.plan("tiny-vgg", "vdnn-all, allocator=driver-calls", "titan-x", 0.8),
+        refimpl.plan(several, "vdnn-all", machine, 1 << 30),
+    ]
+
+
+def test_all_machines_at_once_take_what_each_takes_alone() -> None:
+    for program in programs():
+        machines = PossibleMachines(program.machine, number=5)
+        found = program.possible_seconds(machines)
+        alone = [
+            simulate(program.instructions, program.streams, one, program.setup.allocator.driver_calls).seconds
+            for one in (OneMachine(machines, number) for number in range(5))
+        ]
+        assert found.tolist() == alone and len(set(alone)) == 5, program
+
+
+def test_without_doubt_each_is_the_model() -> None:
+    program = refimpl.plan("tiny-resnet", "superneurons", "titan-x", 0.5)
+    found = program.possible_seconds(PossibleMachines(program.machine, 3, doubt=Doubt(0.0, 0.0, 0.0)))
+    assert found.tolist() == [program.planned_seconds] * 3
+
+
+def test_programs_are_compared_on_the_same_machines() -> None:
+    """The same kernels are off by the same factors in every program, and another seed has others."""
+    first, again, other = (PossibleMachines(MACHINES["titan-x"], seed=seed) for seed in (1, 1, 2))
+    assert first.kernel("pool.forward").tolist() == again.kernel("pool.forward").tolist()
+    assert first.link.tolist() == again.link.tolist() != other.link.tolist()
+    assert np.std(np.log(PossibleMachines(MACHINES["titan-x"], 4000).link)) == pytest.approx(Doubt().link, rel=0.05)
+    low, high = interval(first.link)
+    assert np.count_nonzero((first.link < low) | (first.link > high)) in (6, 7, 8)
+
+
+def test_the_link_s_doubt_is_that_of_the_measured_links() -> None:
+    """Machines whose link nobody measured have another one's, and do not count."""
+    measured = {
+        name
+        for name, machine in MACHINES.items()
+        if any("link" in source.of and source.how in ("measured", "paper") for source in machine.sources)
+    }
+    assert measured == set(PEAKS)
+    shares = [math.log(MACHINES[name].link / 1e9 / peak) for name, peak in PEAKS.items()]
+    assert round(statistics.stdev(shares), 2) == Doubt().link
+
+
+def test_the_kernels_doubt_is_the_unseen_error_of_the_fit() -> None:
+    from refimpl.studies.reproduce.calibration import unseen
+
+    errors = defaultdict(list)
+    for row in unseen():
+        errors[row.measured.library, row.measured.network].append(math.log1p(row.error))
+    whole = [statistics.mean(parts) for parts in errors.values()]
+    apart = [one - statistics.mean(parts) for parts in errors.values() for one in parts]
+    assert round(math.sqrt(statistics.mean(one**2 for one in whole)), 2) == Doubt().compute
+    freedom = len(apart) - len(whole)
+    assert round(math.sqrt(sum(one**2 for one in apart) / freedom), 2) == Doubt().kernel
+
+
+@pytest.mark.timing
+def test_all_machines_take_at_most_three_times_as_long_as_one() -> None:
+    program = refimpl.plan("resnet152", "superneurons", "titan-x", "4GiB")
+    machines = PossibleMachines(program.machine)
+    runs = {"one": program.simulate, "all": lambda: program.possible_seconds(machines)}
+    seconds = least_in_turns(runs, by(process_time), turns=5)
+    assert seconds["all"] < 3 * seconds["one"]
