@@ -53,6 +53,7 @@ ROOMS = {
         ["refimpl.studies.grid", "refimpl.studies.workers"],
         "A grid of networks, setups and budgets. See [](/study.md).",
     ),
+    "grade": (["refimpl.studies.grade"], "Labs of the course, judged in a confined process. See [](/course.md)."),
     "bench": (["refimpl.studies.bench"], "Kernels and the planner, timed. See [](/speed.md)."),
     "reproduce": (
         ["refimpl.studies.reproduce", "refimpl.studies.drawing"],

@@ -85,7 +85,7 @@ def test_programs_are_compared_on_the_same_machines() -> None:
 
 
 def test_the_link_s_doubt_is_that_of_the_measured_links() -> None:
-    """Machines whose link nobody measured have another one's, and do not count."""
+    """Machines without a measurement have another one's link, and do not count."""
     measured = {
         name
         for name, machine in MACHINES.items()
