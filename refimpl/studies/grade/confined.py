@@ -34,7 +34,7 @@ from refimpl.text import RefimplError, one_line
 ROOT = Path(refimpl.__file__).resolve().parents[1]
 FIRST_USER, USERS = 61184, 4336  #: numbers that no user has: systemd keeps them for passing ones
 MEBI = 1 << 20
-MOST_PRINTED, MOST_HANDED_OVER, SHOWN = MEBI, 64 * MEBI, 200  #: bytes; letters of what it printed
+MOST_PRINTED, MOST_HANDED_OVER, SHOWN = 1 * MEBI, 64 * MEBI, 200  #: bytes; letters of what it printed
 LEAVING = 5.0  #: seconds from the last word to the end
 FORBIDDEN = 71  #: exit status of a process that the hook has ended
 
@@ -45,7 +45,7 @@ class Limits:
 
     processor: int = 20  #: seconds
     wall: float = 70.0  #: seconds
-    memory: int = 2048 * MEBI  #: bytes of addresses
+    memory: int = 2 << 30  #: bytes of addresses
 
 
 @dataclass
