@@ -8,7 +8,7 @@ compute it.  So a wrong plan costs memory or time, and never a bit.
 from __future__ import annotations
 
 from typing import Any, Protocol
-from weakref import WeakValueDictionary, ref
+from weakref import ref
 
 import torch
 
@@ -20,27 +20,41 @@ CHANGED = (
 )
 
 
-class SavedTensor:
-    """What autograd holds instead of a tensor.  `block` is None: the one that is being recomputed."""
+class StridedView:
+    """A tensor without its storage: type, size, strides, offset."""
 
-    __slots__ = ("block", "dtype", "needs_grad", "offset", "size", "stride", "version")
+    __slots__ = ("dtype", "needs_grad", "offset", "size", "stride")
 
-    def __init__(self, tensor: Any, block: StorageBlock | None) -> None:
-        self.block, self.dtype, self.version = block, tensor.dtype, tensor._version
+    def __init__(self, tensor: Any) -> None:
+        self.dtype, self.needs_grad = tensor.dtype, tensor.requires_grad
         self.size, self.stride, self.offset = tensor.size(), tensor.stride(), tensor.storage_offset()
-        self.needs_grad = tensor.requires_grad
 
     def tensor(self, storage: Any, device: Any) -> Any:
         """The tensor, in this storage."""
         return torch.empty(0, dtype=self.dtype, device=device).set_(storage, self.offset, self.size, self.stride)
 
+
+class SavedTensor:
+    """What autograd holds instead of a tensor: the tensor itself, until its block leaves the device."""
+
+    __slots__ = ("__weakref__", "block", "tensor", "version", "view")
+
+    def __init__(self, tensor: Any, block: StorageBlock) -> None:
+        self.tensor = tensor.detach()  # an output leads to its node of autograd, and that to what it saves
+        self.block, self.version = block, tensor._version
+        self.view: StridedView | None = None
+
+    def part(self) -> None:
+        """Its block leaves the device."""
+        self.view, self.tensor = StridedView(self.tensor), None
+
     def unpacked(self) -> Any:
         """The tensor, wherever its bytes are now."""
-        block = self.block
-        assert block is not None
-        if block.version != self.version:
-            raise RuntimeError(CHANGED.format(tuple(self.size), self.version, block.version))
-        return self.tensor(block.have(), block.device)
+        tensor, view = self.tensor, self.view
+        version = self.block.version if view is not None else tensor._version
+        if version != self.version:
+            raise RuntimeError(CHANGED.format(tuple((view or StridedView(tensor)).size), self.version, version))
+        return tensor if view is None else view.tensor(self.block.have(), self.block.device)
 
 
 class Repeatable(Protocol):
@@ -57,7 +71,7 @@ class BlockTable:
         self.operator: object = None  #: the one that is running
         self.recomputed = 0  #: blocks that were computed again
         self.fixed: set[int] = set()  #: storages that are not the plan's: weights, statistics, the batch
-        self._blocks: WeakValueDictionary[int, StorageBlock] = WeakValueDictionary()
+        self._blocks: dict[int, ref[StorageBlock]] = {}
 
     def __getitem__(self, tensor: Any) -> StorageBlock | None:
         """The block of a tensor's storage, a new one if need be; None: it is a weight's or the batch's."""
@@ -65,20 +79,23 @@ class BlockTable:
         key = storage._cdata
         if key in self.fixed:
             return None
-        block = self._blocks.get(key)
+        known = self._blocks.get(key)
+        block = None if known is None else known()
         if block is None:
-            self._blocks[key] = block = StorageBlock(self, key, storage, tensor)
+            block = StorageBlock(self, key, storage, tensor)
+            self._blocks[key] = ref(block)
         return block
 
     def forget(self, block: StorageBlock) -> None:
         """Its storage goes back to the allocator, which may give another the same key."""
-        if self._blocks.get(block.key) is block:
+        known = self._blocks.get(block.key)
+        if known is not None and known() is block:
             del self._blocks[block.key]
 
     def held(self) -> int:
         """Bytes on the device that backward needs; the outputs are the caller's."""
-        blocks = list(self._blocks.values())
-        return sum(one.nbytes for one in blocks if one.storage is not None and (one.saved or one.read_by))
+        blocks = [known() for known in self._blocks.values()]
+        return sum(one.nbytes for one in blocks if one and one.storage is not None and (one.saved or one.read_by))
 
 
 class StorageBlock:
@@ -86,7 +103,7 @@ class StorageBlock:
 
     __slots__ = (
         "__weakref__", "beside", "copying", "device", "host", "is_wanted", "key", "leaving", "made_by", "map", "nbytes",
-        "read_by", "readers", "runs", "saved", "storage", "table", "version",
+        "read_by", "readers", "runs", "saved", "saved_as", "storage", "table", "version",
     )  # fmt: skip
 
     def __init__(self, table: BlockTable, key: int, storage: Any, tensor: Any) -> None:
@@ -98,6 +115,7 @@ class StorageBlock:
         self.made_by = table.operator  #: the operator that was running
         self.map = ""  #: the plan's name
         self.saved = False  #: by autograd
+        self.saved_as: list[ref[SavedTensor]] = []  #: tensors in it, while it is on the device
         self.is_wanted = False  #: on the host, if it is saved
         self.runs: list[Repeatable] = []  #: that compute it, the later ones in place; none: it is never dropped
         self.beside: ref[StorageBlock] | None = None  #: of a by-product: the block of the node's output
@@ -113,11 +131,14 @@ class StorageBlock:
         if not self.is_wanted and self.host is None and self.storage is not None:
             self.host, self.copying = self.table.transfers.out(self.storage, self.device)
 
-    def note_saved(self) -> None:
-        """Autograd has saved it."""
+    def save(self, tensor: Any) -> SavedTensor:
+        """Autograd saves a tensor in it."""
         self.saved = True
         if self.is_wanted:
             self.offload()
+        saved = SavedTensor(tensor, self)
+        self.saved_as.append(ref(saved))
+        return saved
 
     def release(self) -> None:
         """Give the device's bytes back as soon as a copy that is under way is over."""
@@ -144,7 +165,8 @@ class StorageBlock:
                 self.prefetch()
             else:
                 self._compute()
-        self._arrived()
+        if self.copying is not None:
+            self._arrived()
         return self.storage
 
     def before_change(self) -> None:
@@ -175,6 +197,11 @@ class StorageBlock:
             return
         self._arrived()  # the allocator may give the bytes to the next kernel
         self.leaving = ""
+        for known in self.saved_as:
+            saved = known()
+            if saved is not None:
+                saved.part()
+        self.saved_as = []
         storage, self.storage = self.storage, None
         self.table.forget(self)
         self.table.transfers.freed(storage)

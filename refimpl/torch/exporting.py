@@ -54,9 +54,11 @@ class Operator:
         self.is_random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         value = node.meta.get("val")
         self.device = getattr(value, "device", torch.device("cpu"))
-        #: Top-level arguments that are values; None: some are inside lists.
-        nested = any(isinstance(one, list | tuple | dict) for one in self.args) or bool(self.kwargs)
-        self._places = None if nested else [(i, one) for i, one in enumerate(self.args) if isinstance(one, Slot)]
+        #: Arguments that are values, by their places; None: some are inside lists, or have names.
+        self._places: list[tuple[int, Slot]] | None
+        self._places = [(place, one) for place, one in enumerate(self.args) if isinstance(one, Slot)]
+        if sum(isinstance(one, Slot) for one in _leaves((self.args, self.kwargs))) > len(self._places):
+            self._places = None
 
     def filled(self, values: Any) -> tuple[list[Any], dict[str, Any]]:
         """Its arguments with these values, a mapping or a list by slot."""
@@ -64,10 +66,21 @@ class Operator:
             args = list(self.args)
             for place, slot in self._places:
                 args[place] = values[slot]
-            return args, {}
+            return args, self.kwargs
         fill = lambda one: values[one] if isinstance(one, Slot) else one  # noqa: E731
         args = torch.fx.node.map_aggregate(self.args, fill)
         return list(args), torch.fx.node.map_aggregate(self.kwargs, fill)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """What lists, tuples, mappings and slices in a node's arguments hold."""
+    if isinstance(value, slice):
+        value = (value.start, value.stop, value.step)
+    if isinstance(value, list | tuple | dict):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(one)
+    else:
+        yield value
 
 
 class ExportedModule:
@@ -80,7 +93,7 @@ class ExportedModule:
         slots = {node: Slot(number) for number, node in enumerate(nodes)}
         names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
         self.module, self.width, self.fingerprint = module, len(nodes), fingerprint(nodes)
-        #: Slot → the part of the module and the name there of a parameter or a buffer.
+        #: Slot → the parameters or the buffers of a part of the module, and the name there.
         self.state: list[tuple[Slot, Any, str]] = []
         self.constants: list[tuple[Slot, Any]] = []
         self.given: list[Slot] = []  #: of the inputs, flattened
@@ -89,7 +102,8 @@ class ExportedModule:
         for node in nodes:
             if node.op == "placeholder" and node.name in names:
                 path, _, name = names[node.name].rpartition(".")
-                self.state.append((slots[node], module.get_submodule(path), name))
+                part = module.get_submodule(path)
+                self.state.append((slots[node], part._parameters if name in part._parameters else part._buffers, name))
             elif node.op == "placeholder" and node.name in lifted:
                 self.constants.append((slots[node], exported.constants[lifted[node.name]]))
             elif node.op == "placeholder":

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
-from weakref import WeakSet, ref
+from weakref import ref
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
@@ -19,9 +19,10 @@ from torch.autograd.graph import saved_tensors_hooks
 from refimpl.torch.blocks import CHANGED, BlockTable, SavedTensor, StorageBlock
 from refimpl.torch.exporting import ExportedModule, Operator, Slot
 from refimpl.torch.running_again import Autocast, NodeRun
-from refimpl.torch.step_orders import Order, StepOrders
+from refimpl.torch.step_orders import NodeOrders, Order, Orders, StepOrders
 from refimpl.torch.transfers import Transfers
 
+NOTHING = NodeOrders()  #: of a node that no layer stands for
 SMALL = 16  #: a by-product of fewer bytes than the output's over this is kept: batch statistics
 
 
@@ -33,9 +34,10 @@ class Iteration:
         self._moved = transfers.out_bytes, transfers.in_bytes  #: before it
         self.table = BlockTable(transfers)
         self.held = 0  #: bytes of blocks on the device at the end of forward
-        self._holding: dict[str, WeakSet[StorageBlock]] = {}  #: map → its block, and by-products
-        self._draining: WeakSet[StorageBlock] = WeakSet()
+        self._holding: dict[str, list[ref[StorageBlock]]] = {}  #: map → blocks that have held it: output, by-products
+        self._draining: list[ref[StorageBlock]] = []
         self._made: list[tuple[int, StorageBlock]] = []  #: what the running operator saves beside its output
+        self._given: set[int] = set()  #: identities of the weights, statistics and inputs, while forward runs
         self._saved = 0  #: tensors that it has saved
 
     def forward(self, inputs: list[Any]) -> Any:
@@ -43,44 +45,45 @@ class Iteration:
         exported = self.exported
         values: list[Any] = [None] * exported.width
         blocks: list[Any] = [None] * exported.width  #: the block of each value, or of several values in a tuple
-        for slot, part, name in exported.state:
-            values[slot] = getattr(part, name)
+        for slot, state, name in exported.state:
+            values[slot] = state[name]
         for slot, value in (*exported.constants, *zip(exported.given, inputs, strict=True)):
             values[slot] = value
-        for value in values:
-            if isinstance(value, torch.Tensor):
-                self.table.fixed.add(value.untyped_storage()._cdata)
+        given = [value for value in values if isinstance(value, torch.Tensor)]
+        self._given = {id(value) for value in given}
+        self.table.fixed = {value.untyped_storage()._cdata for value in given}
         device = next((value.device for value in inputs if isinstance(value, torch.Tensor)), torch.device("cpu"))
         autocast = Autocast.now(device.type)
+        its = self.orders.of
         try:
             with saved_tensors_hooks(self._pack, _unpack):
                 for operator in exported.operators:
-                    self._run(operator, values, blocks, autocast)
+                    self._run(operator, its.get(operator.name, NOTHING), values, blocks, autocast)
                     for slot in operator.done:
                         values[slot] = None
                         if blocks[slot] is not None:
                             self._leave(blocks[slot])
                             blocks[slot] = None
         finally:
-            self.table.operator, self._made = None, []
+            self.table.operator, self._made, self._given = None, [], set()
         self.obey(self.orders.end)
         for name, slot in exported.written:
             _write(exported, name, values[slot])
         self.held = self.table.held()
         return [values[one] if isinstance(one, Slot) else one for one in exported.outputs]
 
-    def _run(self, operator: Operator, values: list[Any], blocks: list[Any], autocast: Autocast) -> None:
-        orders = self.orders.forward.get(operator.name)
-        if orders is not None:
+    def _run(
+        self, operator: Operator, its: NodeOrders, values: list[Any], blocks: list[Any], autocast: Autocast
+    ) -> None:
+        maps, is_dropped, is_ordered, orders, backward = its
+        if orders is not None and orders.before:
             self.obey(orders.before)
-        maps = self.orders.maps.get(operator.name, ())
         own = None if operator.overwrites is None else blocks[operator.overwrites]
         if own is not None:
             own.before_change()
-        run = None
-        if self.lean or any(name in self.orders.recomputed for name in maps):
-            run = NodeRun(operator, values, blocks, own, autocast)
-        self.table.operator, self._made, self._saved = operator, [], 0
+        run = NodeRun(operator, values, blocks, own, autocast) if is_dropped or self.lean else None
+        self.table.operator, self._saved = operator, 0
+        made = self._made = []
         args, kwargs = operator.filled(values)
         out = operator.target(*args, **kwargs)
         values[operator.out] = out
@@ -89,41 +92,41 @@ class Iteration:
             if block is not None:
                 blocks[operator.out] = block
                 block.readers += 1
-                if block is own or block.made_by is operator:
+                if block is own or (block.made_by is operator and (is_ordered or self.lean)):
                     self._note(block, own, maps, run, out)
-            if orders is not None:
-                self._hook(out.grad_fn, operator.name)
+                elif maps and block.made_by is operator:
+                    block.map = maps[0]  # which stays where it is
+            if backward is not None:
+                self._hook(out.grad_fn, backward)
         elif isinstance(out, tuple | list):  # of several outputs none is computed again
-            its = [self.table[one] for one in out if isinstance(one, torch.Tensor)]
-            blocks[operator.out] = its
-            for one in (*its, *(made for _, made in self._made)):
+            outs = blocks[operator.out] = [self.table[one] for one in out if isinstance(one, torch.Tensor)]
+            for one in (*outs, *(block for _, block in made)):
                 if one is not None and one.made_by is operator and not one.map:
                     self._hold(one, maps[0] if maps else "")
-            for one in its:
+            for one in outs:
                 if one is not None:
                     one.readers += 1
-        if orders is not None:
+        if orders is not None and orders.after:
             self.obey(orders.after)
 
     def _note(
         self, block: StorageBlock, own: StorageBlock | None, maps: Sequence[str], run: NodeRun | None, out: Any
     ) -> None:
         """Which map the block holds from now on, and how it is computed again."""
-        before, earlier = block.map, list(block.runs)
+        before, earlier = block.map, block.runs
         self._hold(block, maps[0] if maps else block.map)
         again = run is not None and self._is_dropped(block.map, run)
         if block is own:
             block.version = out._version
             again = again and bool(block.runs)  # else what came before cannot be computed again
-        if not again or block is not own:
-            block.runs = []
+        block.runs = [*(earlier if block is own else ()), run] if again and run is not None else []
         if again and run is not None:
-            block.runs.append(run)
             run.read(block)
-        rest = list(maps[1:])
-        for number, made in self._made:
-            if made is not block:
-                self._note_by_product(number, made, block, rest, run, earlier, before)
+        if self._made:
+            rest = list(maps[1:])
+            for number, made in self._made:
+                if made is not block:
+                    self._note_by_product(number, made, block, rest, run, earlier, before)
 
     def _note_by_product(
         self, number: int, made: StorageBlock, block: StorageBlock, rest: list[str], run: NodeRun | None,
@@ -165,11 +168,11 @@ class Iteration:
 
     def _hold(self, block: StorageBlock, name: str) -> None:
         """From now on the block has the map of this name."""
-        if block.map != name and block.map in self._holding:
-            self._holding[block.map].discard(block)
+        if block.map == name:
+            return
         block.map = name
         if name in self.orders.ordered:
-            self._holding.setdefault(name, WeakSet()).add(block)
+            self._holding.setdefault(name, []).append(ref(block))
 
     def moved(self) -> tuple[int, int]:
         """Bytes copied out and in since its forward pass began, by it and by iterations that overlap it."""
@@ -181,10 +184,9 @@ class Iteration:
             if one is not None:
                 one.leave()
 
-    def _hook(self, grad_fn: Any, name: str) -> None:
+    def _hook(self, grad_fn: Any, orders: Orders) -> None:
         """Both ends of a layer's backward step."""
-        orders = self.orders.backward.get(name)
-        if grad_fn is None or orders is None:
+        if grad_fn is None:
             return
         if orders.before:
             grad_fn.register_prehook(partial(self._at_step, orders.before))
@@ -197,20 +199,20 @@ class Iteration:
     def obey(self, orders: tuple[Order, ...]) -> None:
         """Carry out a plan's orders for the blocks that hold their maps."""
         for verb, name in orders:
-            for block in tuple(self._holding.get(name, ())):
-                getattr(block, verb)()
-                if block.leaving and not block.readers:
-                    self._draining.add(block)
+            for known in self._holding.get(name, ()):
+                block = known()
+                if block is not None and block.map == name:  # which may hold another map by now
+                    getattr(block, verb)()
+                    if block.leaving and not block.readers:
+                        self._draining.append(known)
         if self._draining:
-            for block in tuple(self._draining):
-                if block.leaving:
-                    block.release()
-                if not block.leaving:
-                    self._draining.discard(block)
+            self._draining = [known for known in self._draining if _still_leaves(known())]
 
     def _pack(self, tensor: Any) -> Any:
         """Called by autograd for every tensor that it saves."""
         number, self._saved = self._saved, self._saved + 1
+        if id(tensor) in self._given:
+            return tensor, tensor._version
         if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
             return tensor, tensor._version
         operator = self.table.operator
@@ -219,8 +221,14 @@ class Iteration:
             return tensor, tensor._version
         if block.made_by is operator and not block.saved and not block.readers:
             self._made.append((number, block))
-        block.note_saved()
-        return SavedTensor(tensor, block)
+        return block.save(tensor)
+
+
+def _still_leaves(block: StorageBlock | None) -> bool:
+    """Whether a block that is being released has to wait for its copy; it is released where it has not."""
+    if block is not None and block.leaving:
+        block.release()
+    return block is not None and bool(block.leaving)
 
 
 def _unpack(packed: Any) -> Any:

@@ -116,7 +116,7 @@ class Planned(torch.nn.Module):
     def _check(self, exported: ExportedModule, whole: bool) -> None:
         """Whether the plan's operators are the module's; those of a smaller batch have the same names."""
         own = {operator.name for operator in exported.operators}
-        if self.orders.maps.keys() <= own and not (whole and exported.fingerprint != self.orders.plan["fingerprint"]):
+        if self.orders.of.keys() <= own and not (whole and exported.fingerprint != self.orders.plan["fingerprint"]):
             return
         raise PlannedError(
             f"the plan is for {self.orders.plan['network']} as it was imported, and {type(self.module).__name__} lists "

@@ -15,7 +15,7 @@ from weakref import ref
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from refimpl.torch.blocks import SavedTensor, StorageBlock
+from refimpl.torch.blocks import StorageBlock, StridedView
 from refimpl.torch.exporting import Operator, Slot
 
 
@@ -34,6 +34,13 @@ class Autocast(NamedTuple):
         return torch.autocast(self.kind, enabled=self.enabled, dtype=self.dtype, cache_enabled=False)
 
 
+class RunInput(NamedTuple):
+    """An input of a run: a view of a block, wherever that is.  `block` is None: the one that the run overwrites."""
+
+    block: StorageBlock | None
+    view: StridedView
+
+
 class NodeRun:
     """One run of a node, and all that it takes to run it again."""
 
@@ -50,13 +57,13 @@ class NodeRun:
         autocast: as it is.
         """
         self.operator, self.autocast = operator, autocast
-        self.inputs: dict[Slot, Any] = {}
+        self.inputs: dict[Slot, Any] = {}  #: values, or what stands for them: a block (None: the own) and a view of it
         self.versions: list[tuple[Any, int]] = []  #: of weights
         running = {operator.args[place] for place in operator.running}
         for slot in operator.inputs:
             value, block = values[slot], blocks[slot]
             if block is not None and isinstance(value, torch.Tensor):
-                self.inputs[slot] = SavedTensor(value, None if block is own else block)
+                self.inputs[slot] = RunInput(None if block is own else block, StridedView(value))
             else:
                 self.inputs[slot] = value
                 if isinstance(value, torch.Tensor) and slot not in running:
@@ -70,12 +77,12 @@ class NodeRun:
     def read(self, block: StorageBlock) -> None:
         """Note in each input's block that this one is computed from it."""
         for value in self.inputs.values():
-            if isinstance(value, SavedTensor) and value.block is not None:
+            if isinstance(value, RunInput) and value.block is not None:
                 value.block.read_by.append(ref(block))
 
     def reads_saved(self) -> bool:
         """Whether autograd has saved all blocks that it reads, so that they are there for its own sake."""
-        its = [value.block for value in self.inputs.values() if isinstance(value, SavedTensor)]
+        its = [value.block for value in self.inputs.values() if isinstance(value, RunInput)]
         return all(block is None or block.saved for block in its)
 
     def again(self, own: Any) -> Any:
@@ -106,47 +113,40 @@ class NodeRun:
             args[place] = None if args[place] is None else args[place].clone()
         for name in operator.running_named:
             kwargs[name] = kwargs[name].clone()
-        kept: dict[int, Any] = {}
-        wanted = {number for number, _ in missing}
-
-        def pack(tensor: Any) -> None:
-            number = pack.count  # type: ignore[attr-defined]
-            pack.count += 1  # type: ignore[attr-defined]
-            if number in wanted:
-                kept[number] = tensor.untyped_storage()
-
-        pack.count = 0  # type: ignore[attr-defined]
+        saved: list[Any] = []  #: storages that the node saves for backward
         with ExitStack() as stack:
-            stack.enter_context(self._drawn_again())
-            stack.enter_context(self.autocast.again())
+            if self.generator is not None:
+                stack.enter_context(_drawn_again(*self.generator))
+            if self.autocast != Autocast.now(self.autocast.kind):
+                stack.enter_context(self.autocast.again())
+            if missing:
+                note = lambda tensor: saved.append(tensor.untyped_storage())  # noqa: E731
+                stack.enter_context(saved_tensors_hooks(note, _never))
             stack.enter_context(torch.set_grad_enabled(recorded))
-            stack.enter_context(saved_tensors_hooks(pack, _never))
             out = operator.target(*args, **kwargs)
         for number, made in missing:
-            made.storage = kept[number]
+            made.storage = saved[number]
         return out.untyped_storage()
 
     def _input(self, value: Any, own: Any, device: Any, recorded: bool) -> Any:
-        if not isinstance(value, SavedTensor):
+        if not isinstance(value, RunInput):
             if recorded and isinstance(value, torch.Tensor) and value.requires_grad:
                 return value.detach().requires_grad_()
             return value
-        storage = own if value.block is None else value.block.have()
-        tensor = value.tensor(storage, device if value.block is None else value.block.device)
-        return tensor.requires_grad_(recorded and value.needs_grad)
+        block, view = value
+        tensor = view.tensor(own, device) if block is None else view.tensor(block.have(), block.device)
+        return tensor.requires_grad_(recorded and view.needs_grad)
 
-    @contextmanager
-    def _drawn_again(self) -> Iterator[None]:
-        if self.generator is None:
-            yield
-            return
-        generator, state = self.generator
-        now = generator.get_state()
-        generator.set_state(state)
-        try:
-            yield
-        finally:
-            generator.set_state(now)
+
+@contextmanager
+def _drawn_again(generator: Any, state: Any) -> Iterator[None]:
+    """What is random is drawn as in forward, and what comes later as if nothing had run again."""
+    now = generator.get_state()
+    generator.set_state(state)
+    try:
+        yield
+    finally:
+        generator.set_state(now)
 
 
 def _never(packed: Any) -> Any:

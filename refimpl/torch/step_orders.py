@@ -26,39 +26,53 @@ class Orders(NamedTuple):
     after: tuple[Order, ...] = ()
 
 
+class NodeOrders(NamedTuple):
+    """Of one node: all that a plan says of it."""
+
+    maps: tuple[str, ...] = ()  #: of its layer, the output first, then what else its backward reads
+    is_dropped: bool = False  #: whether any of these is computed again
+    is_ordered: bool = False  #: whether any of these is let go
+    forward: Orders | None = None
+    backward: Orders | None = None
+
+
 class StepOrders:
     """A plan, read: what happens to which map, and at which node."""
 
     def __init__(self, found: Mapping[str, Any]) -> None:
         self.plan = found
         layers = found["layers"]
-        #: Node → the maps of its layer, the output first, then what else its backward reads.
-        self.maps: dict[str, list[str]] = {
-            node: layers[name] for node, name in found["nodes"].items() if name in layers
-        }
         self.recomputed = {name for name, one in found["maps"].items() if one["recomputed"]}
         self.bytes = {name: one["bytes"] for name, one in found["maps"].items()}
-        self.forward: dict[str, Orders] = {}  #: node → its step's
-        self.backward: dict[str, Orders] = {}
+        its_forward: dict[str, Orders] = {}  #: node → its step's
+        its_backward: dict[str, Orders] = {}
         self.end: tuple[Order, ...] = ()  #: what is left at the end of forward
         nodes: dict[str, str] = {}  #: layer → its first node
         for node, layer in found["nodes"].items():
             nodes.setdefault(layer, node)
+        read = [(step, *(_orders(step.get(when, ())) for when in ("before", "after"))) for step in found["steps"]]
+        #: Maps that are let go; what autograd holds of the others ends with the node that read it, as in plain PyTorch.
+        self.ordered = {name for _, *its in read for verb, name in sum(its, ()) if verb not in ("release", "free")}
         waiting: list[Order] = []
-        for step in found["steps"]:
+        turned = False
+        for step, *its in read:
             forward = step["pass"] == "forward"
-            if not forward and not self.end:
-                self.end, waiting = tuple(waiting), []
-            before, after = (_orders(step.get(when, ())) for when in ("before", "after"))
+            if not forward and not turned:
+                turned, self.end, waiting = True, tuple(waiting), []
+            before, after = (tuple(order for order in orders if order[1] in self.ordered) for orders in its)
             if step["layer"] in nodes:
-                there = self.forward if forward else self.backward
+                there = its_forward if forward else its_backward
                 there[nodes[step["layer"]]] = Orders((*waiting, *before), after)
                 waiting = []
             else:
                 waiting += [*before, *after]
-        #: Maps that something happens to; the others are autograd's business alone.
-        self.ordered = {name for its in (*self.forward.values(), *self.backward.values()) for _, name in sum(its, ())}
-        self.ordered |= {name for _, name in self.end}
+        self.of: dict[str, NodeOrders] = {}  #: by the nodes that are part of a layer
+        for node, layer in found["nodes"].items():
+            if layer in layers:
+                maps = tuple(layers[layer])
+                is_dropped = not self.recomputed.isdisjoint(maps)
+                is_ordered = not self.ordered.isdisjoint(maps)
+                self.of[node] = NodeOrders(maps, is_dropped, is_ordered, its_forward.get(node), its_backward.get(node))
 
 
 def _orders(listed: Any) -> tuple[Order, ...]:
