@@ -41,6 +41,7 @@ setup(
         "kernels.targets.emulated": ["*.c", "*.h"],  # compiled on first use
         "refimpl": ["py.typed"],
         "refimpl.machine": ["*.json"],  # what kernels cost on one CPU
+        "refimpl.studies.challenge": ["*.json"],  # the printed points
         "refimpl.report.page": ["*.html", "*.css", "*.js"],
         "refimpl.studies.reproduce.superneurons": ["*.csv"],  # the published memory curve
     },

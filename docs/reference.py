@@ -54,6 +54,10 @@ ROOMS = {
         "A grid of networks, setups and budgets. See [](/study.md).",
     ),
     "grade": (["refimpl.studies.grade"], "Labs of the course, judged in a confined process. See [](/course.md)."),
+    "challenge": (
+        ["refimpl.studies.challenge"],
+        "A fixed set of points on which policies are compared. See [](/challenge.md).",
+    ),
     "bench": (["refimpl.studies.bench"], "Kernels and the planner, timed. See [](/speed.md)."),
     "reproduce": (
         ["refimpl.studies.reproduce", "refimpl.studies.drawing"],

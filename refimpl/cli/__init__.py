@@ -33,7 +33,7 @@ from refimpl.network.imported import own_code
 
 __all__ = ["COMMANDS", "main", "parser", "status_of"]
 
-STUDIES = ("fragmentation", "optimum", "pareto", "transformers", "reproduce", "bench", "grade")
+STUDIES = ("challenge", "fragmentation", "optimum", "pareto", "transformers", "reproduce", "bench", "grade")
 #: Command → its line in the list of all.
 COMMANDS = {
     "list": "what there is",
@@ -52,6 +52,7 @@ COMMANDS = {
     "pareto": "slow-down over budget, for every setup of the papers",
     "transformers": "every policy on transformers, beside the checkpoints that users know",
     "study": "plans of a whole grid, a row on disk for each",
+    "challenge": "a policy on a fixed set of points, beside the best that is known",
     "reproduce": "a paper's figures beside ours",
     "profile": "measure a network's calls here",
     "bench": "measure every kernel here",

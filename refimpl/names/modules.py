@@ -5,13 +5,14 @@ A module is added by one line here, and by nothing else.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from refimpl import accudnn, combined, superneurons, vdnn, vdnnpp
 from refimpl.memory import ALLOCATORS
 from refimpl.names.parameters import with_parameters
-from refimpl.network.imported.own_code import error_line, imported
+from refimpl.network.imported.own_code import error_line, executed, imported
 from refimpl.planner import SLOTS, FixedAddresses, Setup, SetupError, baseline, setup
 from refimpl.planner.setup import KINDS
 from refimpl.text import offer
@@ -78,17 +79,19 @@ def module(slot: str, text: str) -> Any:
 
 
 def from_outside(what: str, where: str, name: str, kind: type, known: Iterable[str]) -> Any:
-    """The object `name` of the Python module `where`, which may be a file in the working directory.
+    """The object `name` of the Python module or file `where`; a module may be a file in the working directory.
 
     Args:
         what: it is for, as errors say it: a slot, or preset.
-        where: the module.
+        where: the module, or the path of a file, which ends in .py.
         name: in it.
         kind: of the objects that are offered where there is no such name.
         known: names of this project, offered where there is no such module.
     """
     try:
-        found = vars(imported(where))
+        found = vars(executed(where, os.stat(where).st_mtime_ns) if where.endswith(".py") else imported(where))
+    except FileNotFoundError:
+        raise SetupError(f"{what}={where}:{name}: there is no file {where}{offer(where, known)}") from None
     except ModuleNotFoundError as error:
         if error.name != where:
             raise SetupError(f"{what}: {where} imports {error.name}, which is not installed") from None

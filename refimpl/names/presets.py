@@ -150,11 +150,16 @@ def setup(text: str, named: Mapping[str, Any] | None = None) -> Setup:
 
 
 def elsewhere(name: str) -> Setup:
-    """The setup of a study by its name, or one of a Python module: `my_modules:MINE`.  Raises `SetupError`."""
+    """The setup of a study by its name, or one of a Python module or file: `my_modules:MINE`, `folder/my.py:MINE`.
+
+    Raises `SetupError`.
+    """
     known = [*PRESETS, *NEIGHBOURS]
-    where, colon, found = (NEIGHBOURS[name].where if name in NEIGHBOURS else name).partition(":")
-    where = where.removesuffix(".py")
-    if not colon or not all(part.isidentifier() for part in (*where.split("."), found)):
+    where, colon, found = (NEIGHBOURS[name].where if name in NEIGHBOURS else name).rpartition(":")
+    if found.endswith(".py"):
+        raise SetupError(f"preset={name} names no setup of the file; write {name}:NAME")
+    in_file = where.endswith(".py") and found.isidentifier()
+    if not colon or not (in_file or all(part.isidentifier() for part in (*where.split("."), found))):
         raise SetupError(f"there is no preset {name!r}{offer(name, known)}")
     made = from_outside("preset", where, found, Setup, known)
     if isinstance(made, Preset):

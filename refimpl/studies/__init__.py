@@ -5,6 +5,7 @@ pareto          every setup of the papers over the budget, and the bound
 neighbours      four policies of others, as modules in the papers' slots
 transformers    the policies on transformers, beside the checkpoints that users know
 fragmentation   how large the pool must be, for every heuristic, order and policy
+challenge       a setup on a fixed set of points, beside the best that is known of each
 bench           kernels, planning and training, timed, beside NumPy, PyTorch and MPI
 reproduce       each paper's published figures beside ours
 """

@@ -6,6 +6,20 @@ from tests.faults.fault import Fault
 
 FAULTS = (
     Fault(
+        "a setup of the challenge may change the network",
+        "refimpl/studies/challenge/entry.py",
+        "        if marks(network, machine) != before:",
+        "        if False:",
+        "tests/refimpl/studies/challenge",
+    ),
+    Fault(
+        "a point of the challenge that does not fit counts as the best",
+        "refimpl/studies/challenge/score.py",
+        "        return MOST",
+        "        return 1.0",
+        "tests/refimpl/studies/challenge",
+    ),
+    Fault(
         "performance lost is a share of the oracle's time",
         "refimpl/studies/reproduce/vdnn/figures.py",
         "None if self.performance is None else 1 - self.performance",

@@ -43,6 +43,7 @@ def study(
     networks: Sequence[str] = (), setups: Sequence[str] = (), machines: Sequence[str] = ("titan-x",),
     budgets: Texts = ("",), batches: Batches = (None,), wanted: Sequence[GridPoint] = (), jobs: int = 1,
     out: str | Path | None = None, watch: Callable[[Row], None] = lambda row: None,
+    work: Callable[[GridPoint], Row] | None = None,
 ) -> list[Row]:  # fmt: skip
     """The rows of the product, and of the points `wanted` beside it, in this order.
 
@@ -56,6 +57,7 @@ def study(
         jobs: processes.
         out: the file of rows; None: nothing is kept.
         watch: called with each row when it is there, known ones first.
+        work: what makes a point's row; None: `refimpl.studies.grid.rows.row`.
 
     Raises:
         StudyError: says what to write.
@@ -66,7 +68,7 @@ def study(
         found = {point: known[point.key] for point in every if point.key in known}
         for one in found.values():
             watch(one)
-        for point, made in workers.results(row, [point for point in every if point not in found], jobs):
+        for point, made in workers.results(work or row, [point for point in every if point not in found], jobs):
             found[point] = made
             keep(made)
             watch(made)

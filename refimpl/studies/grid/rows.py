@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from functools import lru_cache, partial
 from time import process_time
 from typing import Any, NamedTuple
@@ -63,8 +64,13 @@ class GridPoint(NamedTuple):
         return hashlib.sha256(json.dumps([*self, refimpl.__version__]).encode()).hexdigest()[:16]
 
 
-def row(point: GridPoint) -> Row:
-    """The row of a point, with every field; a point that makes no sense has a row that says why."""
+def row(point: GridPoint, planned: Callable[[Network, Setup, Machine, int], Program] = plan) -> Row:
+    """The row of a point, with every field; a point that makes no sense has a row that says why.
+
+    Args:
+        point: what is planned.
+        planned: the planner, or what asks it and checks its answer.
+    """
     made: Row = dict.fromkeys(FIELDS) | point._asdict() | {
         "key": point.key, "version": refimpl.__version__, "largest": point.batch == LARGEST,
     }  # fmt: skip
@@ -77,7 +83,7 @@ def row(point: GridPoint) -> Row:
         budget = bytes_of(point.budget, network, setup, machine)
         made |= {"batch": network.batch, "budget_bytes": budget, "resident_bytes": network.resident_bytes}
         began = process_time()
-        program = plan(network, setup, machine, budget)
+        program = planned(network, setup, machine, budget)
     except DoesNotFit as error:
         return made | {"fits": False, "why": one_line(str(error)), "planning_seconds": process_time() - began}
     except RefimplError as error:

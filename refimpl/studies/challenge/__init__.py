@@ -1,0 +1,1 @@
+"""A fixed set of plans on which policies are compared, and a third that is drawn."""

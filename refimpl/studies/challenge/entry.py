@@ -1,0 +1,120 @@
+"""One point, entered with a setup: planned within a time limit, proved, timed again, and kept as a row.
+
+A setup may be anyone's code.  What it returns is not trusted: the network must be what it was, the program must be
+of this network, machine and budget, `verify` proves it, and its seconds are simulated again, on a copy of the machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from time import monotonic, process_time
+from typing import Any
+
+from refimpl.machine import Machine
+from refimpl.network import Network
+from refimpl.network.imported import own_code
+from refimpl.planner import Program, Setup, plan
+from refimpl.studies.grid.rows import FIELDS, GridPoint, Row, network_of, row
+from refimpl.text import RefimplError, one_line
+
+IDLE = 10  #: a plan that waits and computes nothing is ended after as many times its limit
+
+
+class EntryError(RefimplError, ValueError):
+    """A setup that breaks the rules of the challenge: one line that says which."""
+
+
+class OutOfTime(BaseException):
+    """Raised wherever the code is, which must not catch it as it may catch an Exception."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """End the block after as many seconds of processor time; raises `EntryError`.
+
+    It looks every second, so that code which catches even `OutOfTime` is stopped the next time.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    begun, began = process_time(), monotonic()
+
+    def look(*_: Any) -> None:
+        if process_time() - begun >= seconds or monotonic() - began >= IDLE * seconds:
+            raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, look)
+    timer = signal.setitimer(signal.ITIMER_REAL, min(1.0, seconds), min(1.0, seconds))
+    try:
+        yield
+    except OutOfTime:
+        raise EntryError(f"it took more than {seconds:g} seconds to plan") from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, before)
+
+
+def entered(point: GridPoint, limit: float = 60.0, keep: Callable[[GridPoint, Program], None] | None = None) -> Row:
+    """The row of a point; whatever the setup does, there is one.
+
+    Args:
+        point: what is planned.
+        limit: processor seconds of the plan.
+        keep: called with the point and its program, which is proved.
+    """
+    try:
+        return row(point, partial(proved_plan, limit=limit, keep=keep and partial(keep, point)))
+    except Exception as error:
+        if own_code.raised(error):
+            why = own_code.error_line(error)
+        elif own_code.known:
+            why = own_code.suspected_error_line(error)
+        else:
+            raise
+    return dict.fromkeys(FIELDS) | point._asdict() | {"key": point.key, "why": one_line(why)}
+
+
+def proved_plan(
+    network: Network,
+    setup: Setup,
+    machine: Machine,
+    budget: int,
+    limit: float,
+    keep: Callable[[Program], None] | None = None,
+) -> Program:
+    """As the planner's `plan`, and proved; raises `EntryError`, too."""
+    before = marks(network, machine)
+    try:
+        with limited(limit):
+            program = plan(network, setup, machine, budget)
+    finally:
+        if marks(network, machine) != before:
+            network_of.cache_clear()
+            raise EntryError(f"{setup.name} changes the network or the machine that it plans for")
+    if program.network is not network or program.budget != budget or program.machine != machine:
+        raise EntryError(f"{setup.name} returns a program for another network, machine or budget")
+    program = timed(program)
+    if keep is not None:
+        keep(program)
+    return program
+
+
+def timed(program: Program) -> Program:
+    """The program, proved, with the seconds that the simulator gives it on a machine that no setup has seen."""
+    program = dataclasses.replace(program, machine=dataclasses.replace(program.machine))
+    program.verify()
+    return dataclasses.replace(program, planned_seconds=program.simulate().seconds)
+
+
+def marks(network: Network, machine: Machine) -> int:
+    """A number that is another one where a step, a call or a tensor is, or a figure of the machine."""
+    steps = tuple((step.number, step.direction, step.calls) for step in network.steps)
+    calls = tuple((call.key, call.operands, call.flops) for step in network.steps for call in step.calls)
+    tensors = tuple((one.name, one.nbytes, one.kind, one.managed) for one in (*network.managed, *network.resident))
+    return hash((steps, calls, tensors, machine))

@@ -1,0 +1,111 @@
+"""A program in a file: the same program after it is read, and what is damaged is refused or not proved."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import refimpl
+from refimpl.machine import MACHINES
+from refimpl.planner import Program, Unsafe
+from refimpl.planner.program_file import ProgramFileError, document, read
+from refimpl.studies.grid.rows import fingerprint
+
+MACHINE = MACHINES["titan-x"]
+Document = dict[str, Any]
+
+
+def planned(setup: str, budget: float | str = 0.6) -> Program:
+    return refimpl.plan(refimpl.networks.tiny_resnet(batch=32), setup, MACHINE, budget)
+
+
+def reread(found: Document) -> Program:
+    """A document on another computer: its text, and a network that is built there."""
+    return read(json.loads(json.dumps(found)), refimpl.networks.tiny_resnet(batch=32), MACHINE)
+
+
+@pytest.mark.parametrize("setup", ["vdnn-all", "superneurons", "accudnn"])
+def test_what_is_read_is_the_program(setup: str) -> None:
+    program = planned(setup)
+    again = reread(document(program))
+    again.verify()
+    assert fingerprint(again) == fingerprint(program)
+    assert again.simulate().seconds == program.planned_seconds
+    assert again.network is not program.network
+
+
+@pytest.mark.parametrize("setup", ["vdnnpp-all", "baseline allocator=driver-calls"])
+def test_what_a_file_cannot_say_is_refused(setup: str) -> None:
+    with pytest.raises(ProgramFileError, match="a file cannot say"):
+        document(planned(setup, "1GiB"))
+
+
+def first(found: Document, op: str) -> list[Any]:
+    return next(one for one in found["instructions"] if one[0] == op)
+
+
+def of_another_tensor(found: Document) -> None:
+    first(found, "free")[2] = "no such map"
+
+
+def of_another_call(found: Document) -> None:
+    first(found, "launch")[2] = 10**6
+
+
+def at_a_fraction(found: Document) -> None:
+    first(found, "allocate")[3] = 0.5
+
+
+def of_another_kind(found: Document) -> None:
+    first(found, "record")[0] = "launch rockets"
+
+
+def without_streams(found: Document) -> None:
+    del found["streams"]
+
+
+def of_another_format(found: Document) -> None:
+    found["format"] = "refimpl program 0"
+
+
+def too_short(found: Document) -> None:
+    first(found, "copy out").pop()
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (of_another_tensor, "no such map"), (of_another_call, "out of range"), (at_a_fraction, "0.5 is not a whole"),
+        (of_another_kind, "there is no instruction 'launch rockets'"), (without_streams, "it has no streams"),
+        (of_another_format, "not a program of the format"), (too_short, "damaged"),
+    ],
+)  # fmt: skip
+def test_a_damaged_file_is_refused(damage: Callable[[Document], None], says: str) -> None:
+    found = copy.deepcopy(document(planned("vdnn-all")))
+    damage(found)
+    with pytest.raises(ProgramFileError, match=says):
+        reread(found)
+
+
+def without_waits(found: Document) -> None:
+    found["instructions"] = [one for one in found["instructions"] if one[0] != "wait"]
+
+
+def with_less_room(found: Document) -> None:
+    found["budget"] = found["arena_bytes"] - 512
+
+
+def with_a_lower_peak(found: Document) -> None:
+    found["peak_bytes"] -= 512
+
+
+@pytest.mark.parametrize("change", [without_waits, with_less_room, with_a_lower_peak])
+def test_what_is_read_is_not_trusted(change: Callable[[Document], None]) -> None:
+    found = copy.deepcopy(document(planned("vdnn-all")))
+    change(found)
+    with pytest.raises(Unsafe):
+        reread(found).verify()
