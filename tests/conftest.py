@@ -21,6 +21,11 @@ from hypothesis import settings
 ROOT = Path(__file__).resolve().parent.parent
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
+# PyTorch's and NumPy's threads wait for each other in a busy loop: with the small arrays of a test that takes more
+# processor time than the work, and the more the more tests run side by side.
+for library in ("OMP", "OPENBLAS", "MKL"):
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
 # What is imported and collected is kept to the end, so it is not searched for garbage meanwhile.
 gc.disable()
 
