@@ -15,9 +15,9 @@ from refimpl.names import presets
 from refimpl.names.presets import NEIGHBOURS, PRESETS
 from refimpl.report.markdown import put_between
 from refimpl.studies.challenge.entry import entered
+from refimpl.studies.challenge.entry_file import beats, prove, save
 from refimpl.studies.challenge.point_set import ChallengePoint, as_json, drawn, printed, version
 from refimpl.studies.challenge.score import MOST, Score, by_network, plain, score, table
-from refimpl.studies.challenge.entry_file import beats, prove, save
 from refimpl.studies.grid.grid import study
 from refimpl.studies.grid.rows import Row
 from refimpl.studies.workers import WorkerKilled

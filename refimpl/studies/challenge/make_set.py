@@ -23,6 +23,7 @@ from refimpl.machine.files import replace_text
 from refimpl.names.machines import named
 from refimpl.studies import workers
 from refimpl.studies.challenge.entry import entered
+from refimpl.studies.challenge.entry_file import beats, prove
 from refimpl.studies.challenge.point_set import (
     DRAWN,
     FILE,
@@ -35,7 +36,6 @@ from refimpl.studies.challenge.point_set import (
     printed,
 )  # fmt: skip
 from refimpl.studies.challenge.score import MOST
-from refimpl.studies.challenge.entry_file import beats, prove
 from refimpl.studies.grid.grid import read, study
 from refimpl.studies.grid.rows import network_of
 from refimpl.studies.optimum.bound import lower_bound
