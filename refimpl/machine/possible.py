@@ -24,7 +24,7 @@ from refimpl.machine.simulate import timed
 from refimpl.machine.tiers import HOST
 from refimpl.network import Call
 
-Seconds: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"  #: one number a possible machine
+MachineSeconds: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"  #: one number a possible machine
 
 NUMBER = 64  #: possible machines
 
@@ -58,7 +58,7 @@ class PossibleMachines:
         self.machine, self.name, self.ring = machine, machine.name, machine.ring
         self.allocate_seconds, self.free_seconds = machine.allocate_seconds, machine.free_seconds
 
-        def factor(what: str, width: float) -> Seconds:
+        def factor(what: str, width: float) -> MachineSeconds:
             drawn = np.random.default_rng([seed, crc32(what.encode())]).standard_normal(number)
             return np.exp(width * drawn)
 
@@ -66,14 +66,14 @@ class PossibleMachines:
         self.kernel = cache(lambda name: compute * factor(f"kernel {name}", doubt.kernel))  #: by name → factors
         self.link, self.host, self.network = (factor(what, doubt.link) for what in ("link", "host", "network"))
 
-    def seconds(self, call: Call, choice: Choice | None = None) -> Seconds:
+    def seconds(self, call: Call, choice: Choice | None = None) -> MachineSeconds:
         factors = self.network if call.collective else self.kernel(kernel_of(call, choice))
         return self.machine.seconds(call, choice) * factors
 
-    def copy_seconds(self, nbytes: int, direction: Literal["out", "in"], tier: str = HOST) -> Seconds:
+    def copy_seconds(self, nbytes: int, direction: Literal["out", "in"], tier: str = HOST) -> MachineSeconds:
         return self.machine.copy_seconds(nbytes, direction, tier) * self.link
 
-    def host_seconds(self, nbytes: int) -> Seconds:
+    def host_seconds(self, nbytes: int) -> MachineSeconds:
         return self.machine.host_seconds(nbytes) * self.host
 
 
@@ -111,16 +111,16 @@ class Clocks(Clock):
 
 def possible_seconds(
     instructions: Iterable[Any], streams: tuple[str, ...], machines: PossibleMachines, driver_calls: bool
-) -> Seconds:
-    """Seconds of an iteration on each possible machine."""
+) -> MachineSeconds:
+    """MachineSeconds of an iteration on each possible machine."""
     clocks = Clocks(len(streams), machines.ring.shares_link)
     for _ in timed(instructions, clocks, machines, driver_calls):
         pass
-    found: Seconds = clocks.end
+    found: MachineSeconds = clocks.end
     return found
 
 
-def interval(values: Seconds) -> tuple[float, float]:
+def interval(values: MachineSeconds) -> tuple[float, float]:
     """From the 5th to the 95th percentile."""
     low, high = np.percentile(values, (5, 95))
     return float(low), float(high)

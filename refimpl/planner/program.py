@@ -17,7 +17,7 @@ from refimpl.planner.setup import Setup
 from refimpl.text import counted
 
 if TYPE_CHECKING:
-    from refimpl.machine.possible import PossibleMachines, Seconds
+    from refimpl.machine.possible import PossibleMachines, MachineSeconds
     from refimpl.planner.listing import Selection
     from refimpl.planner.verify import Proof
 
@@ -135,8 +135,8 @@ class Program:
         driver_calls = self.setup.allocator.driver_calls
         return simulate(self.instructions, self.streams, machine or self.machine, driver_calls)
 
-    def possible_seconds(self, machines: PossibleMachines | None = None) -> Seconds:
-        """Seconds of an iteration on machines around the one that it was planned for: an array, a number each.
+    def possible_seconds(self, machines: PossibleMachines | None = None) -> MachineSeconds:
+        """MachineSeconds of an iteration on machines around the one that it was planned for: an array, a number each.
 
         Args:
             machines: the same for programs that are to be compared; None: `refimpl.machine.possible.NUMBER` of them.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from refimpl.machine import Timeline
-from refimpl.machine.possible import Seconds, interval
+from refimpl.machine.possible import MachineSeconds, interval
 from refimpl.planner import DoesNotFit, Program
 from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.report.figures import traffic
@@ -28,7 +28,7 @@ class Compared:
     seconds: float = 0.0
     stall: float = 0.0  #: seconds in which no kernel ran
     simulated: bool = True
-    possible: Seconds | None = field(default=None, compare=False)  #: seconds on possible machines, if asked for
+    possible: MachineSeconds | None = field(default=None, compare=False)  #: seconds on possible machines, if asked for
     misfit: str = ""  #: where and why it does not fit, or why it is refused, a few words; empty if it fits
     paper: str = ""  #: whose best policy this is
     others: tuple[Compared, ...] = ()  #: the paper's other policies
@@ -67,10 +67,10 @@ class Spread:
     """Slow-downs of several setups on the same possible machines."""
 
     setups: Sequence[Compared]  #: those that fit, the fastest on the model first
-    against: Seconds  #: seconds of the baseline, or of the fastest, on each
+    against: MachineSeconds  #: seconds of the baseline, or of the fastest, on each
 
     @classmethod
-    def of(cls, setups: Sequence[Compared], baseline: Seconds | None = None) -> Spread | None:
+    def of(cls, setups: Sequence[Compared], baseline: MachineSeconds | None = None) -> Spread | None:
         """None where nothing was asked on possible machines."""
         known = sorted((one for one in setups if one.possible is not None), key=lambda one: one.seconds)
         if not known or known[0].possible is None:
