@@ -95,8 +95,8 @@ def test_the_kernels_of_a_family_fit_every_gpu(family: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("rung", some(FASTEST, "gemm_split_fragments_", "conv_gather_by_tap_"))
 def test_the_fastest_rungs_fit_the_newest_gpu(rung: str) -> None:
-    """One kernel of each; `make test-emulated` compiles all."""
-    kernel = REGISTRY[next(name for name in NAMES if name.startswith(rung))]
+    """One kernel of each, of a small tile: 1 s where a large one takes 14. `make test-emulated` compiles all."""
+    kernel = REGISTRY[next(name for name in NAMES if name.startswith(rung) and "64" in name)]
     assert [*faults(kernel, one(kernel, TARGETS[-1]))] == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,11 @@ needs_mpi = pytest.mark.skipif(
 
 
 def mpiexec(*ranks: list[str], copies: int = 2, options: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    """Run Python as `copies` ranks, all with the same arguments, or as one rank each with its own."""
+    """Run Python as `copies` ranks, all with the same arguments, or as one rank each with its own.
+
+    Each on one thread: ranks wait for each other in a busy loop, and so would their threads.
+    """
     each = [["-n", str(copies // len(ranks)), sys.executable, *map(str, rank)] for rank in ranks]
     arguments = [str(MPIEXEC), *options, *each[0], *(word for rank in each[1:] for word in (":", *rank))]
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=240)
+    environment = os.environ | {"REFIMPL_THREADS": "1"}
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=240, env=environment)
