@@ -17,7 +17,7 @@ from refimpl.planner.setup import Setup
 from refimpl.text import counted
 
 if TYPE_CHECKING:
-    from refimpl.machine.possible import PossibleMachines, MachineSeconds
+    from refimpl.machine.possible import MachineSeconds, PossibleMachines
     from refimpl.planner.listing import Selection
     from refimpl.planner.verify import Proof
 
