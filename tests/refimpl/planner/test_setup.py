@@ -55,7 +55,7 @@ def test_a_changed_setup_says_what_differs() -> None:
     [
         ({"offload": OffloadSome}, "offload=OffloadSome OffloadSome()"),
         ({"offload": LastUsed()}, "used cache offload"),
-        ({"allocator": "first-fit"}, "allocator='first-fit' refimpl.presets"),
+        ({"allocator": "first-fit"}, "allocator='first-fit' .replace"),
         (
             {"cache": 7},
             "cache=7 refimpl.slots.Cache",

@@ -93,7 +93,7 @@ CHEATS = {
         "    values['instructions'] = [it for it in values['instructions'] if it[0] != 'free']\n"
         "    return values\n"
         "__main__.values_of = less\n",
-        "held at the end",
+        "rule 2 (lifetime)",
     ),
     "says that the peak is small": (
         "proved",
@@ -104,7 +104,12 @@ CHEATS = {
     ),
     "changes the network": (
         "proved",
-        "from refimpl.network import Tensor\nTensor.nbytes = property(lambda self: 4)\n",
+        "whole = Mine.bind\n"
+        "def bind(self, context):\n"
+        "    for tensor in context.network.managed:\n"
+        "        tensor.nbytes = min(tensor.nbytes, 512)\n"
+        "    return whole(self, context)\n"
+        "Mine.bind = bind\n",
         "changed it",
     ),
     "reads the clock": (
