@@ -39,6 +39,7 @@ from refimpl.studies.challenge.score import MOST
 from refimpl.studies.grid.grid import read, study
 from refimpl.studies.grid.rows import network_of
 from refimpl.studies.optimum.bound import lower_bound
+from refimpl.text import counted
 
 PANEL = ("vdnn-all", "vdnn-dyn", "vdnnpp-dyn", "superneurons", "superneurons-recompute", "accudnn")
 DIFFER = 1.05  #: the slowest of the panel over the fastest, at least; one that does not fit counts as the slowest
@@ -109,7 +110,9 @@ def main() -> None:
         cases = [one._replace(best=best) if one is case else one for one in cases]
     write(cases, version)
     known = [case for case in cases if case.bound], [case for case in cases if case.best]
-    sys.stdout.write(f"{len(cases)} points, {len(known[0])} with a bound, {len(known[1])} with a best program\n")
+    sys.stdout.write(
+        f"{counted(len(cases), 'point')}, {len(known[0])} with a bound, {len(known[1])} with a best program\n"
+    )
 
 
 if __name__ == "__main__":
