@@ -157,6 +157,7 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from refimpl.studies.bench import kernels as kernels_bench
     from refimpl.studies.bench import planning as planner_bench
     from refimpl.studies.bench import training as training_bench
+    from refimpl.studies.challenge import command as challenge
     from refimpl.studies.optimum import bound, setups
     from refimpl.studies.optimum import command as optimum
     from refimpl.studies.pareto import command as pareto_command
@@ -169,9 +170,10 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for place, name in (
         (resolve, "trainer"), (measure, "measure"), (kernels_bench, "run"),
         (planner_bench, "run"), (training_bench, "run"), (emulated_bench, "run"), (attention_bench, "run"),
-        (demonstration, "main"), (transformers, "planned"),
+        (demonstration, "main"), (transformers, "planned"), (challenge, "planned"),
     ):  # fmt: skip
         monkeypatch.setattr(place, name, refused)
+    monkeypatch.setattr(challenge, "drawn", lambda seed: [])  # whose baselines take seconds
     papers, solve = setups.of_papers(), bound.Programme.solve  # all setups take a minute, and so may the solver
     for place in (optimum, pareto_command):
         monkeypatch.setattr(place, "of_papers", lambda: dict([*papers.items()][-3:]))
