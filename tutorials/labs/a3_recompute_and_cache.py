@@ -106,7 +106,7 @@ class Evicting:
         """A step uses the tensor, and it is on the device."""
 
     def victim(self, locked: Collection[Tensor], now: int) -> Tensor | None:
-        """The tensor to evict at step `now`, never a locked one; None: there is none."""
+        """The tensor to evict at step `now`, never a locked one; None: every tensor is locked."""
         return None  # yours
 
 

@@ -46,7 +46,7 @@ def setup_of(module: ModuleType, task: LabTask) -> Setup:
 
 
 def planned(module: ModuleType, task: LabTask, case: Mapping[str, Any]) -> dict[str, Any]:
-    """A case's program as plain values, or why there is none."""
+    """A case's program as plain values, or the reason why it does not fit."""
     network = build(case["network"], case["batch"])
     try:
         program = plan(network, setup_of(module, task), named(MACHINE).with_catalogue("own"), case["budget"])

@@ -50,7 +50,7 @@ class BoundRematerialized:
         return [(again[number], ()) for number in sorted(again)]
 
     def makers(self, tensor: Tensor, step: Step) -> Iterator[Step]:
-        """The forward steps before `step` that write a tensor or change it in place; of the batch there is none."""
+        """The forward steps before `step` that write a tensor or change it in place; no step writes the batch."""
         for one in self.context.uses[tensor]:
             if one.forward and one.number < step.number and tensor in (*one.writes, *one.updates):
                 yield one
