@@ -142,15 +142,16 @@ def rungs_of(step: Step, machine: Machine) -> list[Rung]:
     """A step's workspace and seconds, from its fastest algorithms to those of least workspace."""
     other = sum(machine.seconds(call) for call in step.calls if not (call.choosable or call.collective))
     calls = [machine.choices(call) for call in step.calls if call.choosable]
+    least = max((rounded(call.scratch) for call in step.calls if call.scratch), default=0)
     found: list[Rung] = []
     for cap in sorted({space(choice) for choices in calls for choice in choices}, reverse=True):
         chosen = [choice for choice in (within(choices, cap) for choices in calls) if choice]
         if len(chosen) < len(calls):
             break
-        rung = max(space(choice) for choice in chosen), other + sum(choice.seconds for choice in chosen)
+        rung = max(least, *(space(choice) for choice in chosen)), other + sum(choice.seconds for choice in chosen)
         if not found or rung[0] < found[-1][0]:
             found.append(rung)
-    return found or [(0, other)]
+    return found or [(least, other)]
 
 
 def space(choice: Choice) -> int:

@@ -42,11 +42,13 @@ class Call:
     `arguments` are that function's by name: tensors, tuples of tensors, settings, plain values.  `reads` may name more
     tensors than the function takes: where the network's conventions say so, it has the tensors that the published
     systems' library reads.  `writes` are overwritten, `updates` are read and changed in place.  A call with
-    `once` changes state that outlives the iteration (running statistics): a rebuild leaves it out.
+    `once` changes state that outlives the iteration (running statistics): a rebuild leaves it out.  `scratch` are bytes
+    that it takes while it runs, whatever the plan: of PyTorch's operators.
     """
 
     __slots__ = (
-        "_key", "arguments", "collective", "flops", "function", "once", "operands", "reads", "updates", "writes",
+        "_key", "arguments", "collective", "flops", "function", "once", "operands", "reads", "scratch", "updates",
+        "writes",
     )  # fmt: skip
 
     def __init__(
@@ -58,10 +60,11 @@ class Call:
         updates: Iterable[Tensor] = (),
         flops: int = 0,
         once: bool = False,
+        scratch: int = 0,
     ) -> None:
         self.function, self.arguments = function, arguments
         self.reads, self.writes, self.updates = tuple(reads), tuple(writes), tuple(updates)
-        self.flops, self.once = flops, once
+        self.flops, self.once, self.scratch = flops, once, scratch
         self.collective = function == "comm.mean"  #: all ranks make it together, over the network that joins them
         #: Every tensor of the call, once: what it reads, updates, writes.
         self.operands = tuple(dict.fromkeys((*self.reads, *self.updates, *self.writes)))

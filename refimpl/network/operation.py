@@ -53,3 +53,5 @@ class Operation:
     learns: bool = True  #: whether a gradient goes through it
     forward_flops: int = 0
     backward_flops: int = 0
+    forward_scratch: int = 0  #: bytes that it takes while it runs, beside what it makes
+    backward_bytes: int = 0  #: that its backward takes at the most, the gradients that it fills among them

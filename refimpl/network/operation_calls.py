@@ -6,7 +6,8 @@
 | backward | what autograd saved, and dy | the gradient of each input and of each parameter | |
 | the last backward step, too | the gradients of all parameters | | all parameters, and the optimiser's states |
 
-No backward works in place, as PyTorch's do not; what a sum or a copy hands on has no new storage.
+No backward works in place, as PyTorch's do not; what a sum or a copy hands on has no new storage.  What an operator
+takes only while it runs is its call's scratch.
 """
 
 from __future__ import annotations
@@ -61,7 +62,17 @@ def forward(network: Operated, layer: Layer) -> list[Call]:
     results = own_tensors(layer)
     if output := network.output_of.get(layer):
         reads[output.labels], results = None, [output.losses]
-    return [Call(f"{PYTORCH}.{op.operator}.forward", {}, reads, results, changed, flops=op.forward_flops)]
+    return [
+        Call(
+            f"{PYTORCH}.{op.operator}.forward",
+            {},
+            reads,
+            results,
+            changed,
+            op.forward_flops,
+            scratch=op.forward_scratch,
+        )
+    ]
 
 
 class GradientCalls:
@@ -113,7 +124,10 @@ class GradientCalls:
         saved = [x for x, source in zip(layer.inputs, op.reads, strict=True) if source.saved]
         saved += [y for y, kept in zip(own_tensors(layer), op.saved, strict=True) if kept]
         reads = dict.fromkeys((*saved, *dys, *(parameter.weight for parameter in layer.uses)))
-        backward = Call(f"{PYTORCH}.{op.operator}.backward", {}, reads, filled, flops=op.backward_flops)
+        scratch = max(0, op.backward_bytes - sum(one.nbytes for one in filled))
+        backward = Call(
+            f"{PYTORCH}.{op.operator}.backward", {}, reads, filled, flops=op.backward_flops, scratch=scratch
+        )
         return [*before, backward, *then]
 
     def _learning(self, layer: Layer) -> dict[Tensor, int | None]:

@@ -44,7 +44,7 @@ class DeviceMemory:
     order: Order  #: the draft of the program, whose order of accesses and running step are this memory's too
     machine: Machine  #: says how long a driver call takes, where the allocator makes one for every block
     cache: BoundCache  #: told of every managed tensor that comes or goes (workspaces excepted)
-    gradients_stay: bool = False  #: those of weights are there until the iteration ends
+    in_pytorch: bool = False  #: gradients of weights stay until the iteration ends; `transient_bytes` counts workspaces
     lag: int | None = None  #: steps that a block drains, at most until backward; None: as long as there is room
 
     def __post_init__(self) -> None:
@@ -96,7 +96,7 @@ class DeviceMemory:
 
     def try_allocate(self, tensor: Tensor, stays: bool = False) -> bool:
         """Give the tensor a block if there is a hole for it; `stays`: it is kept from forward to backward."""
-        address = self.pool.allocate(tensor.nbytes, stays, self.gradients_stay and tensor.kind == "weight gradient")
+        address = self.pool.allocate(tensor.nbytes, stays, self.in_pytorch and tensor.kind == "weight gradient")
         if address is None:
             return False
         nbytes = self.pool.block_bytes(address)
@@ -153,6 +153,8 @@ class DeviceMemory:
             self.live_tensors += 1
             self.transient_bytes = max(self.transient_bytes, self.live_bytes)
             self.cache.enter(tensor)
+        elif self.in_pytorch:
+            self.transient_bytes = max(self.transient_bytes, self.live_bytes + tensor.nbytes)
 
     def _is_ordered(self, accesses: Accesses) -> bool:
         """Whether kernels to come run after these accesses, without another wait."""

@@ -258,7 +258,7 @@ class Mover:
                 if self.fastest and choice != self.context.machine.choices(call)[0]:
                     raise NotTheFastest
             choices.append(self._chosen[call])
-        nbytes = max((choice.workspace_bytes for choice in choices if choice), default=0)
+        nbytes = max(map(workspace_bytes, step.calls, choices), default=0)
         if not nbytes:
             return Workspace(choices, None)
         buffer = Tensor(f"workspace of {step.layer.name}", (-(-nbytes // 4),), "workspace", managed=True)
@@ -276,10 +276,10 @@ class Mover:
                 for block in writes:
                     self.pinned.outdate(block.tensor)
             space = None
-            if choice is not None and choice.workspace_bytes:
+            if nbytes := workspace_bytes(call, choice):
                 assert buffer is not None
                 writes.append(memory[buffer])
-                space = memory[buffer].address, choice.workspace_bytes
+                space = memory[buffer].address, nbytes
             addresses = tuple([block.address for block in memory.blocks(call.operands)])
             stream = self.streams.network if call.collective else COMPUTE
             launch = Launch(self.order.now, call, addresses, choice, space, rebuild, stream)
@@ -289,3 +289,8 @@ class Mover:
     def release_workspace(self, workspace: Workspace) -> None:
         if workspace.buffer is not None:
             self.memory.release(workspace.buffer)
+
+
+def workspace_bytes(call: Call, choice: Choice | None) -> int:
+    """Of a call by an algorithm, or of one of PyTorch's operators."""
+    return choice.workspace_bytes if choice else call.scratch

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 from refimpl.network import Layer, Step, Tensor
@@ -49,25 +50,33 @@ COST_AWARE = RecomputeSegments("cost", "cost-aware", "speed-centric for segments
 class BoundSegments:
     def __init__(self, segmentation: Segmentation, context: PlanContext) -> None:
         self.segmentation, self._context = segmentation, context
+        #: Cheap layer → the checkpoints that it is rebuilt from: of those of its segment, where that joins branches.
+        self._checkpoints: dict[Layer, Iterable[Tensor]] = {}
+        for layer in segmentation.of:
+            pairs = zip(layer.producers, layer.inputs, strict=True)
+            before = [self._checkpoints.get(producer, (x,)) for producer, x in pairs]
+            self._checkpoints[layer] = before[0] if len(before) == 1 else dict.fromkeys(chain.from_iterable(before))
 
     def drops(self) -> Mapping[Tensor, str]:
-        return {
-            tensor: f"its layer can run again from {' and '.join(x.name for x in segment.checkpoints) or 'weights'}"
-            for tensor, segment in self.segmentation.dropped.items()
-        }
+        sources = {tensor: [x.name for x in self._sources_of(tensor)] for tensor in self.segmentation.dropped}
+        return {x: f"its layer can run again from {' and '.join(names) or 'weights'}" for x, names in sources.items()}
 
     def sources(self) -> Mapping[Tensor, Sequence[int]]:
-        """A checkpoint is read by every backward step that reads a map of its segment.
+        """A checkpoint is read by every backward step that reads a map which is rebuilt from it.
 
         Also by a step that finds that map on the device: a cache may have evicted it by then.
         """
         read: defaultdict[Tensor, list[int]] = defaultdict(list)
         for step in self.segmentation.backward:
-            for segment in dict.fromkeys(self.segmentation.dropped[t] for t in self._dropped_of(step)):
-                for checkpoint in segment.checkpoints:
-                    if checkpoint.managed:
-                        read[checkpoint].append(step.number)
+            for checkpoint in dict.fromkeys(x for t in self._dropped_of(step) for x in self._sources_of(t)):
+                if checkpoint.managed:
+                    read[checkpoint].append(step.number)
         return read
+
+    def _sources_of(self, tensor: Tensor) -> Iterable[Tensor]:
+        """The checkpoints that a dropped map is rebuilt from."""
+        network = self._context.network
+        return self._checkpoints[network.steps[self._context.last_forward_write(tensor, network.depth + 1) - 1].layer]
 
     def can_rebuild(self, tensor: Tensor, step: Step) -> bool:
         return tensor in self.segmentation.dropped

@@ -43,6 +43,8 @@ class Operator:
         self.kwargs = torch.fx.map_arg(dict(node.kwargs), slots.__getitem__)
         self.inputs = tuple(slots[value] for value in node.all_input_nodes)
         self.done: tuple[Slot, ...] = ()  #: values that nothing reads after it
+        #: From its output's node of autograd to the last of its own: places in `next_functions`.  None: not known yet.
+        self.last_node: tuple[int, ...] | None = None
         schema = getattr(node.target, "_schema", None)
         names = [argument.name for argument in schema.arguments] if schema else []
         written = [place for place, one in enumerate(schema.arguments) if one.alias_info and one.alias_info.is_write] \

@@ -15,6 +15,7 @@ from weakref import ref
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._pytree import tree_leaves
 
 from refimpl.torch.blocks import CHANGED, BlockTable, SavedTensor, StorageBlock
 from refimpl.torch.exporting import ExportedModule, Operator, Slot
@@ -84,6 +85,10 @@ class Iteration:
         run = NodeRun(operator, values, blocks, own, autocast) if is_dropped or self.lean else None
         self.table.operator, self._saved = operator, 0
         made = self._made = []
+        entered: list[Any] = []
+        if backward is not None and operator.last_node is None:
+            entered = [value.grad_fn for value in tree_leaves([values[slot] for slot in operator.inputs])
+                       if isinstance(value, torch.Tensor)]  # fmt: skip
         args, kwargs = operator.filled(values)
         out = operator.target(*args, **kwargs)
         values[operator.out] = out
@@ -97,7 +102,7 @@ class Iteration:
                 elif maps and block.made_by is operator:
                     block.map = maps[0]  # which stays where it is
             if backward is not None:
-                self._hook(out.grad_fn, backward)
+                self._hook(out.grad_fn, backward, operator, entered)
         elif isinstance(out, tuple | list):  # of several outputs none is computed again
             outs = blocks[operator.out] = [self.table[one] for one in out if isinstance(one, torch.Tensor)]
             for one in (*outs, *(block for _, block in made)):
@@ -125,12 +130,48 @@ class Iteration:
         if self._made:
             rest = list(maps[1:])
             for number, made in self._made:
-                if made is not block:
-                    self._note_by_product(number, made, block, rest, run, earlier, before)
+                if made is block:
+                    continue
+                if block is own and before and _is_clone(made, out):
+                    self._note_clone(made, block, run, earlier, before)
+                else:
+                    self._note_by_product(number, made, block, rest, run, earlier)
+
+    def _note_clone(
+        self, made: StorageBlock, block: StorageBlock, run: NodeRun | None, earlier: list[Any], before: str
+    ) -> None:
+        """The same of the copy that a node saves of what it overwrites: it has the earlier map, and that map's runs.
+
+        Each of the two can then be there without the other: the node runs again on a copy of the clone.
+
+        Args:
+            made: the clone's block.
+            block: the output's.
+            run: of the node.
+            earlier: what computes the block before the node overwrites it.
+            before: the map that the block had.
+        """
+        self._hold(made, before)
+        if before != block.map and block.is_wanted:  # ordered when the clone was not there yet
+            made.offload()
+            block.is_wanted = False
+        if run is None:
+            return
+        if earlier and self._is_dropped(before, run):
+            made.runs = earlier
+            for one in earlier:
+                one.read(made)
+        block.runs = []
+        if before != block.map and self._is_dropped(block.map, run):
+            run.start_from(made)
+            run.read(block)
+            block.runs = [run]
+        if self.lean and made.runs:
+            made.free()
 
     def _note_by_product(
         self, number: int, made: StorageBlock, block: StorageBlock, rest: list[str], run: NodeRun | None,
-        earlier: list[Any], before: str,
+        earlier: list[Any],
     ) -> None:  # fmt: skip
         """The same of a mask, of indices: of what a node saves beside its output.
 
@@ -141,19 +182,14 @@ class Iteration:
             rest: names of the layer's maps that are not found yet.
             run: of the node.
             earlier: what computes the block before the node overwrites it, if it does.
-            before: the map that the block had; a clone of it holds that map from now on.
         """
         name = next((name for name in rest if self.orders.bytes.get(name) == made.nbytes), None)
         if name is None and made.nbytes * SMALL < block.nbytes:
             return
         if name is not None:
             rest.remove(name)
-        clones = name is None and bool(before) and made.nbytes == block.nbytes
-        self._hold(made, name or (before if clones else block.map))
+        self._hold(made, name or block.map)
         made.beside = ref(block)
-        if clones and before != block.map and block.is_wanted:  # ordered when the clone was not there yet
-            made.offload()
-            block.is_wanted = False
         overwritten = run is not None and run.operator.overwrites is not None
         if run is not None and (earlier or not overwritten) and self._is_dropped(made.map, run):
             made.runs = [*earlier, run] if overwritten else [run]
@@ -184,13 +220,17 @@ class Iteration:
             if one is not None:
                 one.leave()
 
-    def _hook(self, grad_fn: Any, orders: Orders) -> None:
-        """Both ends of a layer's backward step."""
+    def _hook(self, grad_fn: Any, orders: Orders, operator: Operator, entered: Sequence[Any]) -> None:
+        """Both ends of a layer's backward step: an operator may have several nodes of autograd."""
         if grad_fn is None:
             return
         if orders.before:
             grad_fn.register_prehook(partial(self._at_step, orders.before))
         if orders.after:
+            if operator.last_node is None:
+                operator.last_node = path_to_last(grad_fn, entered)
+            for place in operator.last_node:
+                grad_fn = grad_fn.next_functions[place][0]
             grad_fn.register_hook(partial(self._at_step, orders.after))
 
     def _at_step(self, orders: tuple[Order, ...], *gradients: Any) -> None:
@@ -222,6 +262,36 @@ class Iteration:
         if block.made_by is operator and not block.saved and not block.readers:
             self._made.append((number, block))
         return block.save(tensor)
+
+
+def _is_clone(made: StorageBlock, out: Any) -> bool:
+    """Whether a by-product of an operator in place is the input that autograd saved: ReLU6's is, dropout's is not."""
+    saved = getattr(out.grad_fn, "_saved_self", None)
+    return (
+        isinstance(saved, torch.Tensor) and saved.untyped_storage()._cdata == made.key and saved.numel() == out.numel()
+    )
+
+
+def path_to_last(grad_fn: Any, entered: Sequence[Any]) -> tuple[int, ...]:
+    """The way from an operator's output to the last of its nodes that backward runs, as places in `next_functions`.
+
+    Args:
+        grad_fn: of the output.
+        entered: those of its inputs, which are not its own.
+    """
+    met = {grad_fn, *entered}
+    found: tuple[int, ...] = ()
+    waiting: list[tuple[Any, tuple[int, ...]]] = [(grad_fn, ())]
+    last = grad_fn._sequence_nr()
+    while waiting:
+        node, path = waiting.pop()
+        if node._sequence_nr() < last:  # backward runs them in the opposite order of their making
+            last, found = node._sequence_nr(), path
+        for place, (one, _) in enumerate(node.next_functions):
+            if one is not None and one not in met and not hasattr(one, "variable"):
+                met.add(one)
+                waiting.append((one, (*path, place)))
+    return found
 
 
 def _still_leaves(block: StorageBlock | None) -> bool:

@@ -80,8 +80,16 @@ class Meter(TorchDispatchMode):
     @property
     def peak(self) -> int:
         """The most bytes at a time."""
+        return self.peak_since(0)
+
+    def mark(self) -> int:
+        """Now, for `peak_since`."""
+        return len(self._log)
+
+    def peak_since(self, mark: int) -> int:
+        """The most bytes at a time beyond those that were there."""
         most = now = 0
-        for number, nbytes in self._log:
+        for number, nbytes in self._log[mark:]:
             if number not in self._left_out:
                 now += nbytes
                 most = max(most, now)

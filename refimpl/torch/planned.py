@@ -21,6 +21,9 @@ from refimpl.torch.reporting import report
 from refimpl.torch.step_orders import read_plan
 from refimpl.torch.transfers import Transfers, transfers_for
 
+#: Attributes of a planned module; a part of the user's module may have such a name, too, and keeps it there.
+OWN = ("last", "lean", "orders", "training", "_exports", "_parts", "_transfers")
+
 
 class Planned(torch.nn.Module):
     """Trains as `module` does, bit for bit, and holds what the plan says."""
@@ -66,6 +69,12 @@ class Planned(torch.nn.Module):
         self.training = mode
         self.module.train(mode)
         return self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in OWN:
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -80,6 +81,12 @@ class NodeRun:
             if isinstance(value, RunInput) and value.block is not None:
                 value.block.read_by.append(ref(block))
 
+    def start_from(self, clone: StorageBlock) -> None:
+        """From now on it works on a copy of the clone that it saved of what it overwrote."""
+        slot = self.operator.overwrites
+        assert slot is not None
+        self.inputs[slot] = RunInput(clone, self.inputs[slot].view)
+
     def reads_saved(self) -> bool:
         """Whether autograd has saved all blocks that it reads, so that they are there for its own sake."""
         its = [value.block for value in self.inputs.values() if isinstance(value, RunInput)]
@@ -106,21 +113,26 @@ class NodeRun:
         recorded = operator.overwrites is None or bool(missing)  # kernels may differ where a gradient is needed
         with torch.set_grad_enabled(recorded):
             values = {slot: self._input(value, own, device, recorded) for slot, value in self.inputs.items()}
-            if recorded and operator.overwrites is not None:  # autograd allows this on no leaf
-                values[operator.overwrites] = values[operator.overwrites].clone()
+            if operator.overwrites is not None and (recorded or self.inputs[operator.overwrites].block is not None):
+                values[operator.overwrites] = values[operator.overwrites].clone()  # autograd overwrites no leaf
         args, kwargs = operator.filled(values)
         for place in operator.running:
             args[place] = None if args[place] is None else args[place].clone()
         for name in operator.running_named:
             kwargs[name] = kwargs[name].clone()
-        saved: list[Any] = []  #: storages that the node saves for backward
+        numbers, saved = count(), dict[int, Any]()  #: storages that the node saves for backward, and that are missing
+        wanted = dict(missing).keys()
+
+        def note(tensor: Any) -> None:
+            if (number := next(numbers)) in wanted:
+                saved[number] = tensor.untyped_storage()
+
         with ExitStack() as stack:
             if self.generator is not None:
                 stack.enter_context(_drawn_again(*self.generator))
             if self.autocast != Autocast.now(self.autocast.kind):
                 stack.enter_context(self.autocast.again())
             if missing:
-                note = lambda tensor: saved.append(tensor.untyped_storage())  # noqa: E731
                 stack.enter_context(saved_tensors_hooks(note, _never))
             stack.enter_context(torch.set_grad_enabled(recorded))
             out = operator.target(*args, **kwargs)

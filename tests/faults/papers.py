@@ -92,6 +92,13 @@ FAULTS = (
         "tests/refimpl/superneurons",
     ),
     Fault(
+        "a map is said to be rebuilt from every checkpoint of a segment that joins branches",
+        "refimpl/superneurons/recompute.py",
+        "before[0] if len(before) == 1 else dict.fromkeys(chain.from_iterable(before))",
+        "segmentation.of[layer].checkpoints",
+        "tests/refimpl/superneurons/test_recompute.py",
+    ),
+    Fault(
         "the tensor cache evicts what was used last",
         "refimpl/superneurons/cache.py",
         "next((tensor for tensor in self._recent if tensor not in locked), None)",

@@ -180,6 +180,8 @@ class _Description:
             learns=seen.learns,
             forward_flops=seen.forward_flops,
             backward_flops=self._backward_flops(operator, seen),
+            forward_scratch=max(0, seen.forward_bytes - sum(observed.nbytes[key] for key in seen.makes)),
+            backward_bytes=seen.backward_bytes,
         )
         layer = self._described(self.names(seen.node), kind, operation, [self.holder[key][0] for key in sources])
         layer.shape = observed.storages[(*seen.outputs, *seen.makes)[0]].shape

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
+from weakref import finalize
 
 from refimpl.network.operation import Storage
 
@@ -35,6 +36,8 @@ class Seen:
     learns: bool = False
     forward_flops: int = 0
     backward_flops: int = 0
+    forward_bytes: int = 0  #: that it takes at the most while it runs
+    backward_bytes: int = 0
     hands_on: bool = False
 
 
@@ -52,6 +55,8 @@ class Observed:
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.utils.flop_counter import FlopCounterMode
 
+        from refimpl.torch.meter import Meter
+
         self.torch = torch
         self.storages: dict[Key, Storage] = {}
         self.nbytes: dict[Key, int] = {}
@@ -62,7 +67,7 @@ class Observed:
         self.seen: list[Seen] = []
         self.outputs: dict[Key, bool] = {}  #: storage of an output → whether a gradient comes back for it
         self.keys: dict[str, Key] = {}  #: node → the storage of its first output
-        self._alive: list[Any] = []  #: so that no storage gets the key of an earlier one
+        self._there: dict[int, Key] = {}  #: storage that is there, as PyTorch's allocator knows it → its key
         self._owners: dict[Any, Seen | None] = {}  #: node of autograd → the node of the export that made it
         self._fakes: dict[Any, Any] = {}  #: parameter → its fake
         self._now: Seen | None = None  #: the node that runs
@@ -74,10 +79,11 @@ class Observed:
         if autocast is not None:
             casting = torch.autocast("cpu", autocast)
         hooks = torch.autograd.graph.saved_tensors_hooks(self._save, lambda tensor: tensor)
-        with mode, torch.enable_grad(), FlopCounterMode(display=False) as counter:
+        with mode, torch.enable_grad(), FlopCounterMode(display=False) as counter, Meter(()) as meter:
+            self._counts = _Counts(counter, meter)
             with hooks, casting:
-                found = _Run(self, exported.graph_module, counter).run(*given, enable_io_processing=False)
-            self._ends(found, counter)
+                found = _Run(self, exported.graph_module).run(*given, enable_io_processing=False)
+            self._ends(found)
 
     # -- forward -------------------------------------------------------------------------------------------------------
 
@@ -109,13 +115,14 @@ class Observed:
 
     def _key(self, tensor: Any) -> Key:
         storage = tensor.untyped_storage()
-        key: Key = storage._cdata
-        if key not in self.storages:
+        key = self._there.get(storage._cdata)
+        if key is None:
+            key = self._there[storage._cdata] = len(self.storages)
             whole = storage.nbytes() == tensor.nbytes and tensor.nbytes
             shape = tuple(map(int, tensor.shape)) if whole else (storage.nbytes() // tensor.element_size(),)
             self.storages[key] = Storage(shape or (1,), str(tensor.dtype).removeprefix("torch."))
             self.nbytes[key] = storage.nbytes()
-            self._alive.append(tensor)
+            finalize(storage, self._there.pop, storage._cdata).atexit = False
         return key
 
     def keys_of(self, values: Any) -> list[Key]:
@@ -141,11 +148,13 @@ class Observed:
                 seen.reads[key] = seen.reads.get(key, False) or tensor.requires_grad
                 seen.read_bytes[key] += tensor.nbytes
         self._known = len(self.storages)
+        self._counts.settle()
         return seen
 
     def ran(self, seen: Seen, changed: Sequence[Any], made: Any) -> None:
         """A node has run, and this is what it made."""
         self._now = None
+        seen.forward_flops, seen.forward_bytes = self._counts.settle()
         seen.outputs = list(dict.fromkeys(self.keys_of(made)))
         new = set(islice(self.storages, self._known, None))
         seen.makes = list(dict.fromkeys(key for key in (*seen.outputs, *seen.saves) if key in new))
@@ -168,30 +177,29 @@ class Observed:
 
     # -- backward ------------------------------------------------------------------------------------------------------
 
-    def _ends(self, made: Any, counter: Any) -> None:
+    def _ends(self, made: Any) -> None:
         torch, outputs = self.torch, self.tensors(made)
         self.outputs = {self._key(one): one.requires_grad for one in outputs if one.untyped_storage().nbytes()}
-        before = counter.get_total_flops()
         current: list[Seen | None] = [None]
 
         def settle() -> None:
-            nonlocal before
-            now = counter.get_total_flops()
-            if current[0] is not None:
-                current[0].backward_flops += now - before
-            before = now
+            flops, nbytes = self._counts.settle()
+            if (seen := current[0]) is not None:
+                seen.backward_flops += flops
+                seen.backward_bytes = max(seen.backward_bytes, nbytes)
 
         def starts(owner: Seen | None) -> Any:
             def hook(_: Any) -> None:
-                settle()
-                current[0] = owner
+                if current[0] is not owner:  # an operator may have several nodes of autograd
+                    settle()
+                    current[0] = owner
 
             return hook
 
         def ends(owner: Seen) -> Any:
             def hook(filled: Sequence[Any], given: Sequence[Any]) -> None:
-                has = {self._key(one) for one in given if one is not None}
-                handed = [self._key(one) in has for one in filled if one is not None]
+                has = {one.untyped_storage()._cdata for one in given if one is not None}
+                handed = [one.untyped_storage()._cdata in has for one in filled if one is not None]
                 owner.hands_on = all(handed) and (owner.hands_on or owner not in met)
                 met.append(owner)
 
@@ -235,7 +243,21 @@ def changed_by(node: Any, arguments: Sequence[Any], named: Mapping[str, Any]) ->
             if a.name in given]  # fmt: skip
 
 
-def _Run(observed: Observed, graph_module: Any, counter: Any) -> Any:
+class _Counts:
+    """Operations and bytes since the last look."""
+
+    def __init__(self, counter: Any, meter: Any) -> None:
+        self._counter, self._meter = counter, meter
+        self._flops, self._mark = 0, meter.mark()
+
+    def settle(self) -> tuple[int, int]:
+        """Floating-point operations, and the most bytes at a time beyond those that were there before."""
+        flops, before, mark = self._counter.get_total_flops(), self._flops, self._mark
+        self._flops, self._mark = flops, self._meter.mark()
+        return flops - before, self._meter.peak_since(mark)
+
+
+def _Run(observed: Observed, graph_module: Any) -> Any:
     """An interpreter of the graph that reports every node to `observed`."""
     torch = observed.torch
 
@@ -245,9 +267,7 @@ def _Run(observed: Observed, graph_module: Any, counter: Any) -> Any:
                 return super().run_node(node)
             arguments, named = self.fetch_args_kwargs_from_env(node)
             seen = observed.begins(node, [arguments, named])
-            before = counter.get_total_flops()
             made = super().run_node(node)
-            seen.forward_flops = counter.get_total_flops() - before
             observed.ran(seen, changed_by(node, arguments, named), made)
             return made
 

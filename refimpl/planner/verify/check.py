@@ -372,7 +372,7 @@ class Check:
         choice = it.choice
         if (choice is None) == it.call.choosable:
             self.refuse_here(3, f"{'an' if choice else 'no'} algorithm is given", it)
-        algorithm, needed = (choice.algorithm, choice.workspace_bytes) if choice else (None, 0)
+        algorithm, needed = (choice.algorithm, choice.workspace_bytes) if choice else (None, it.call.scratch)
         if choice is not None:
             if it.call not in self.offered:
                 choices = self.program.machine.choices(it.call)
@@ -381,7 +381,7 @@ class Check:
                 machine = self.program.machine.name
                 self.refuse_here(3, f"{machine} offers no {algorithm} with a workspace of {needed} bytes", it)
         if needed > (it.workspace[1] if it.workspace else 0):
-            self.refuse_here(2, f"its algorithm needs a workspace of {needed} bytes", it)
+            self.refuse_here(2, f"{'its algorithm' if choice else 'it'} needs a workspace of {needed} bytes", it)
         before = self.algorithms.setdefault(it.call, algorithm)
         if algorithm != before:
             self.refuse_here(3, f"it uses the algorithm {algorithm}, and used {before} before", it)

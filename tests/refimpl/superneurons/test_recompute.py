@@ -252,6 +252,18 @@ def test_a_cheap_join_makes_one_segment_of_those_that_it_joins() -> None:
     assert plan.alive("third") == alive, "what was rebuilt on the way is freed"
 
 
+def test_a_map_before_a_cheap_join_is_rebuilt_from_its_own_checkpoint() -> None:
+    """The other side's checkpoint is not kept for it."""
+    network = joined()
+    bound = dataclasses.replace(MEMORY_CENTRIC, cheap=(*CHEAP, "join")).bind(PlanContext(network, MACHINE))
+    reasons = {tensor.name: why for tensor, why in bound.drops().items()}
+    assert reasons["right"] == "its layer can run again from second"
+    assert reasons["relu"] == "its layer can run again from first and second"
+    steps = {tensor.name: numbers for tensor, numbers in bound.sources().items()}
+    last = next(step.number for step in network.steps if step.layer.name == "right" and not step.forward)
+    assert last in steps["second"] and last not in steps["first"]
+
+
 @pytest.mark.parametrize("how", STRATEGIES, ids=lambda how: how.name)
 @pytest.mark.parametrize("structure", [("join",), ("join", "concat"), ("join", "concat", "fork")], ids="+".join)
 def test_any_cheap_layer_with_several_producers_is_rebuilt(how: RecomputeSegments, structure: tuple[str, ...]) -> None:
