@@ -50,7 +50,7 @@ ROOMS = {
         "The policies on transformers, beside the checkpoints that users know. See [](/transformers.md).",
     ),
     "study": (
-        ["refimpl.studies.grid", "refimpl.studies.workers"],
+        ["refimpl.studies.grid"],
         "A grid of networks, setups and budgets. See [](/study.md).",
     ),
     "grade": (["refimpl.studies.grade"], "Labs of the course, judged in a confined process. See [](/course.md)."),

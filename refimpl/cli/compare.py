@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from refimpl.cli import resolve, shared_options
-from refimpl.cli.parser import DONE, Fail, Parser
+from refimpl.cli.parser import DONE, Fail, Parser, whole
 from refimpl.cli.picture_option import checked, save
 from refimpl.cli.plan import least
-from refimpl.cli.terminal import Advance, print_json, progress, say, show_table, wrapped
+from refimpl.cli.terminal import Advance, print_json, progress, say, show_table, silent, wrapped
 from refimpl.combined import Combined
 from refimpl.combined.papers import Tried, best_of
+from refimpl.combined.search import unwatched
+from refimpl.fit import workers
 from refimpl.fit.by_name import budget_bytes
 from refimpl.machine import Machine
 from refimpl.machine.possible import PossibleMachines
@@ -37,6 +39,9 @@ NAME = 13  #: letters of a setup's name that stay in one line
 EFFORT = 200  #: plans that the search of the preset combined makes without --effort, where every paper has a row
 UNSPECIFIC = ("=none", "=yes", "=no")  #: a row is called by slot and module, where the module's name says nothing
 LEFT_OUT = ("steps", "fates")  #: of a plan's document, where there are many in one document
+ASKED = ("verify", "spread", "least", "json")  #: options that a row depends on
+
+CompareRow = tuple[Compared, dict[str, Any]]  #: and its document
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,7 @@ def add(parser: Parser) -> None:
         "--spread", action="store_true",
         help="each × on 64 machines that differ from the model, from 5 to 95 %%, and on how many the order holds",
     )  # fmt: skip
+    parser.add_argument("--jobs", type=whole(1, 1024), default=1, metavar="N", help="processes (default: 1)")
     parser.add_argument("--no-verify", action="store_false", dest="verify", help="do not prove the programs")
     shared_options.picture(parser, kinds=False)
     shared_options.optimiser(parser)
@@ -102,35 +108,28 @@ def run(options: argparse.Namespace) -> int:
     ]
     networks = [resolve.network(options, name) for name in options.networks]
     cases = [(network, budget_bytes(budget, network, machine)) for network in networks for budget in wanted]
-    found: list[list[tuple[Compared, dict[str, Any], Program | None]]] = []
     with progress("planning", len(setups) * len(cases)) as advance:
-        for network, budget in cases:
-            found.append([])
-            for group in groups:
-                found[-1].append(row(group, common, network, machine, budget, options, advance))
-    spreads = (
-        [None] * len(cases)
-        if not options.spread
-        else [
-            with_spread(rows, network, machine, bool(options.setups))
-            for rows, (network, _) in zip(found, cases, strict=True)
-        ]
-    )
+        asked = argparse.Namespace(**{name: getattr(options, name) for name in ASKED})
+        found = planned(RowMaker(groups, cases, common, machine, asked), options.jobs, advance)
+    spreads = [
+        with_spread(rows, network, machine, bool(options.setups)) if options.spread else None
+        for rows, (network, _) in zip(found, cases, strict=True)
+    ]
     titles = [title_of(network, machine, budget, common) for network, budget in cases]
     if picture:
         from refimpl.report.comparison_picture import comparison_picture
 
-        save(comparison_picture(titles[0], [row for row, _, _ in found[0]]), picture)
+        save(comparison_picture(titles[0], [row for row, _ in found[0]]), picture)
     if options.json:
-        print_json([document for rows in found for _, document, _ in rows])
+        print_json([document for rows in found for _, document in rows])
         return DONE
     for number, (title, rows, spread, (network, _)) in enumerate(zip(titles, found, spreads, cases, strict=True)):
         if number:
             say("")
         baseline = None if options.setups else unlimited_baseline(network, machine).planned_seconds
-        table = compare_table(title, [row for row, _, _ in rows], baseline, spread)
+        table = compare_table(title, [row for row, _ in rows], baseline, spread)
         if options.least:
-            table = with_least(table, [document.get("least_budget_bytes") for _, document, _ in rows])
+            table = with_least(table, [document.get("least_budget_bytes") for _, document in rows])
         show_table(fit_to_width(without_agreement(table)))
     if not options.setups and not options.effort:
         wrapped(f"combined: the fastest of at most {EFFORT} plans; --effort N makes N, and can find a faster one.")
@@ -141,26 +140,48 @@ def run(options: argparse.Namespace) -> int:
     return DONE
 
 
-def with_spread(
-    rows: list[tuple[Compared, dict[str, Any], Program | None]], network: Network, machine: Machine, setups: bool
-) -> Spread | None:
-    """Give each row that fits its seconds on possible machines, and each document its interval.
+@dataclass(frozen=True)
+class RowMaker:
+    """Makes any row, in any process."""
+
+    groups: list[PaperGroup]
+    cases: list[tuple[Network, int]]  #: and their budgets, bytes
+    common: Collection[str]
+    machine: Machine
+    options: argparse.Namespace
+    advance: Advance = silent
+
+    def __call__(self, where: tuple[int, int]) -> CompareRow:
+        """The row of a case and a group, by their places."""
+        (network, budget), group = self.cases[where[0]], self.groups[where[1]]
+        return row(group, self.common, network, self.machine, budget, self.options, self.advance)[:2]
+
+
+def planned(make: RowMaker, jobs: int, advance: Advance) -> list[list[CompareRow]]:
+    """The rows of each case, planned in as many processes; within one alone, a long search says how far it is."""
+    places = [(case, group) for case in range(len(make.cases)) for group in range(len(make.groups))]
+    found: dict[tuple[int, int], CompareRow] = {}
+    work = replace(make, advance=advance) if jobs == 1 else replace(make, groups=[*map(unwatched_group, make.groups)])
+    for place, made in workers.results(work, places, jobs):
+        found[place] = made
+        if jobs > 1:
+            advance(made[0].name, by=len(make.groups[place[1]].setups))
+    return [[found[case, group] for group in range(len(make.groups))] for case in range(len(make.cases))]
+
+
+def with_spread(rows: list[CompareRow], network: Network, machine: Machine, setups: bool) -> Spread | None:
+    """Give each document its interval.
 
     Args:
-        rows: of one network within one budget; they are replaced.
+        rows: of one network within one budget.
         network, machine: what was planned.
         setups: whether rows are compared with the fastest of them, and not with the baseline.
     """
-    machines = PossibleMachines(machine)
-    rows[:] = [
-        (replace(one, possible=program.possible_seconds(machines)) if program else one, document, program)
-        for one, document, program in rows
-    ]
-    against = None if setups else unlimited_baseline(network, machine).possible_seconds(machines)
-    spread = Spread.of([one for one, _, _ in rows], against)
+    against = None if setups else unlimited_baseline(network, machine).possible_seconds(PossibleMachines(machine))
+    spread = Spread.of([one for one, _ in rows], against)
     if spread:
         faster = {first: (second.name, number) for first, second, number in spread.orders()}
-        for one, document, _ in rows:
+        for one, document in rows:
             if ends := spread.interval(one):
                 document["spread"] = {"machines": spread.machines, "slow_down": list(ends)}
                 if one in faster:
@@ -233,6 +254,8 @@ def row(
     if best.program:
         timeline = best.program.simulate()
         rows[0] = compared(rows[0].name, best.program, timeline)
+        if options.spread:
+            rows[0] = replace(rows[0], possible=best.program.possible_seconds(PossibleMachines(machine)))
         if options.verify:
             resolve.proved(best.program)
         if options.json:
@@ -266,6 +289,12 @@ def row_of(one: Tried, common: Collection[str], budget: int) -> Compared:
     if isinstance(one.failure, DoesNotFit):
         return misfit(name, budget, one.failure)
     return Compared(name, budget, seconds=one.seconds, misfit=f"is refused: {one.failure}" if one.failure else "")
+
+
+def unwatched_group(group: PaperGroup) -> PaperGroup:
+    """The group without progress callbacks, which cannot go to other processes."""
+    setups = [replace(one, watch=unwatched) if isinstance(one, Combined) else one for one in group.setups]
+    return replace(group, setups=setups)
 
 
 def with_progress(setup: Setup, advance: Advance) -> Setup:

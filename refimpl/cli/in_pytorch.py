@@ -64,6 +64,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--no-verify", action="store_false", dest="verify", help="do not prove the programs")
     shared_options.optimiser(parser)
     shared_options.json(parser)
+    parser.set_defaults(spread=False)  # as `row` of compare asks
 
 
 def run(options: argparse.Namespace) -> int:

@@ -93,6 +93,10 @@ class Advance(Protocol):
     def __call__(self, name: str, by: int = 1) -> None: ...
 
 
+def silent(name: str, by: int = 1) -> None:
+    """No bar."""
+
+
 @contextmanager
 def progress(doing: str, total: int, completed: int = -1) -> Iterator[Advance]:
     """A bar on standard error, if that is a terminal; call what is given with the name of each thing that begins."""

@@ -56,6 +56,10 @@ def judgements(steps: int) -> int:
     return 130 + 40_000 // steps
 
 
+def unwatched(plans: int, most: int, seconds: float) -> None:
+    """The progress callback of a search without a watcher; another process can have it."""
+
+
 @dataclass(frozen=True)
 class Combined(Search):
     """Every slot is searched."""
@@ -65,7 +69,7 @@ class Combined(Search):
     effort: int | None = None  #: plans at most; None: by the network's depth
     seed: int = 1  #: of the draws
     first: bool = False  #: whether the first program that fits is adopted
-    watch: SearchProgress = field(default=lambda plans, most, seconds: None, repr=False, compare=False)
+    watch: SearchProgress = field(default=unwatched, repr=False, compare=False)
 
     def search(self, attempt: Callable[..., Program], context: PlanContext) -> Program:
         maps = Maps(context)

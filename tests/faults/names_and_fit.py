@@ -47,4 +47,25 @@ FAULTS = (
         "if False:",
         "tests/refimpl/machine/test_own_machine.py",
     ),
+    Fault(
+        "half a line of a killed run is read as a row",
+        "refimpl/fit/many_plans.py",
+        'complete = text[: text.rfind(b"\\n") + 1]',
+        "complete = text",
+        "tests/refimpl/fit/test_many_plans.py",
+    ),
+    Fault(
+        "two processes write one file of rows",
+        "refimpl/fit/many_plans.py",
+        "        lock(file, path)\n",
+        "",
+        "tests/refimpl/fit/test_many_plans.py",
+    ),
+    Fault(
+        "rows of a module of one's own stay when the module changes",
+        "refimpl/studies/grid/rows.py",
+        "json.dumps([*self, own, measured, refimpl.__version__])",
+        "json.dumps([*self, measured, refimpl.__version__])",
+        "tests/refimpl/studies/grid",
+    ),
 )

@@ -57,14 +57,6 @@ FAULTS = (
         slow=True,
     ),
     Fault(
-        "half a line of a killed run is read as a point",
-        "refimpl/studies/pareto/points.py",
-        'complete = text[: text.rfind("\\n") + 1]',
-        "complete = text",
-        "tests/refimpl/studies/pareto/test_points.py",
-        slow=True,
-    ),
-    Fault(
         "the link of AccUDNN's four claims ignores that the workers also compute",
         "refimpl/studies/reproduce/accudnn/figures.py",
         "reduce_seconds = seconds * (workers / scaling - 1)",

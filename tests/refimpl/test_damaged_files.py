@@ -32,14 +32,14 @@ from refimpl.backend.initial_state import state_tensors
 from refimpl.cli import main, status_of
 from refimpl.cli.tune import TunedFile, tuned_file
 from refimpl.combined import load as load_fates
-from refimpl.machine import MACHINES, cpu_costs
+from refimpl.fit.many_plans import read as read_rows
+from refimpl.machine import cpu_costs
 from refimpl.machine.devices import Cpu
 from refimpl.machine.measure import measure
 from refimpl.machine.measured_profile import load as load_profile
 from refimpl.memory.log import read_rmm
 from refimpl.network import Builder, Network
 from refimpl.network.zoo import build
-from refimpl.studies.pareto import points as pareto
 from tests.refimpl.damage import VALUES, archive, damaged_bytes, damaged_csv, damaged_json, members, npy
 from tests.refimpl.network.onnx_files import small
 
@@ -366,15 +366,14 @@ def test_damaged_fates_are_planned_with_or_refused(tmp_path: Path, count: int) -
 
 
 @amounts
-def test_damaged_points_of_curves_are_read_or_refused(tmp_path: Path, count: int) -> None:
-    path, outcomes = tmp_path / "damaged.points", Counter[bool]()
-    case = pareto.ParetoCase("lenet", 64, MACHINES["titan-x"], {}, 5.0, 60, 1)
-    lines = [case.header(), ["vdnn-all", 9 << 20, 0.25], ["bound", 9 << 20, None], ["superneurons", None, 5242880]]
+def test_damaged_files_of_rows_are_read_or_refused(tmp_path: Path, count: int) -> None:
+    path, outcomes = tmp_path / "damaged.jsonl", Counter[bool]()
+    lines = [{"key": str(number), "network": "lenet", "seconds": 0.25 * number} for number in range(4)]
     for seed in range(count):
         content = damaged_lines(lines, Random(seed))
         path.write_bytes(content)
-        outcomes[refusal(lambda: pareto.read(path, case)) is None] += 1
-    print(f"{count} damaged files of points: {outcomes[False]} refused, {outcomes[True]} read")
+        outcomes[refusal(lambda: read_rows(path)) is None] += 1
+    print(f"{count} damaged files of rows: {outcomes[False]} refused, {outcomes[True]} read")
     assert outcomes[False] > count / 4
 
 

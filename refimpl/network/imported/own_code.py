@@ -6,9 +6,11 @@ end: code of one's own may import its neighbours at any time, and worker process
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import os
+import re
 import sys
 import traceback
 from functools import lru_cache
@@ -68,6 +70,19 @@ def _reach(folder: str) -> None:
     """Let imports find what is in the folder, after everything else."""
     if folder not in sys.path:
         sys.path.append(folder)
+
+
+def content(text: str) -> list[str]:
+    """A hash of each file that a text names, as `my_nets.py:unet`, `offload=my_modules:BigMaps` and `box.toml` do."""
+    found = []
+    for word in re.split(r"[\s,=]+", text):
+        name = word if os.path.isfile(word) else word.rpartition(":")[0]
+        module = name.replace(".", "/")
+        for file in (name, f"{module}.py", f"{module}/__init__.py") if name else ():
+            if os.path.isfile(file):
+                found.append(hashlib.sha256(Path(file).read_bytes()).hexdigest())
+                break
+    return found
 
 
 def is_own(file: str) -> bool:

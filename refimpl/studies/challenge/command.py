@@ -8,8 +8,10 @@ from pathlib import Path
 
 from kernels.targets.cpu.threads import cores
 from refimpl.cli import shared_options
-from refimpl.cli.parser import DONE, INTERRUPTED, WRONG, Fail, Parser, real, whole
+from refimpl.cli.parser import DONE, Fail, Parser, real, whole
+from refimpl.cli.stopped import stopped
 from refimpl.cli.terminal import print_json, progress, say, show_table, waiting
+from refimpl.fit.many_plans import Row
 from refimpl.machine.files import replace_text
 from refimpl.names import presets
 from refimpl.names.presets import NEIGHBOURS, PRESETS
@@ -19,8 +21,6 @@ from refimpl.studies.challenge.entry_file import beats, prove, save
 from refimpl.studies.challenge.point_set import ChallengePoint, as_json, drawn, printed, version
 from refimpl.studies.challenge.score import MOST, Score, by_network, plain, score, table
 from refimpl.studies.grid.grid import study
-from refimpl.studies.grid.rows import Row
-from refimpl.studies.workers import WorkerKilled
 from refimpl.text import counted, duration
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "challenge.md"
@@ -93,18 +93,11 @@ def planned(
         Path(options.save).mkdir(parents=True, exist_ok=True)
         keep = partial(save, Path(options.save), wanted)
     work = partial(entered, limit=options.limit, keep=keep)
-    with progress("planning", len(wanted)) as advance:
-        try:
-            rows = study(
-                wanted=[*wanted], jobs=options.jobs or cores(), out=options.out, work=work,
-                watch=lambda row: advance(f"{row['network']}, {row['setup']}"),
-            )  # fmt: skip
-        except (KeyboardInterrupt, WorkerKilled) as error:
-            status, why = (INTERRUPTED, "interrupted") if isinstance(error, KeyboardInterrupt) else (WRONG, str(error))
-            goes_on = (
-                f"the same command goes on from {options.out}" if options.out else "give --out FILE to go on later"
-            )
-            raise Fail(f"{why}; {goes_on}", status) from None
+    with stopped(options.out), progress("planning", len(wanted)) as advance:
+        rows = study(
+            wanted=[*wanted], jobs=options.jobs or cores(), out=options.out, work=work,
+            watch=lambda row: advance(f"{row['network']}, {row['setup']}"),
+        )  # fmt: skip
     found: dict[str, list[tuple[ChallengePoint, Row]]] = {setup: [] for setup in setups}
     for (point, case), row in zip(wanted.items(), rows, strict=True):
         found[point.setup].append((case, row))

@@ -15,11 +15,12 @@ from functools import partial
 from time import monotonic, process_time
 from typing import Any
 
+from refimpl.fit.many_plans import Row
 from refimpl.machine import Machine
 from refimpl.network import Network
 from refimpl.network.imported import own_code
 from refimpl.planner import Program, Setup, plan
-from refimpl.studies.grid.rows import FIELDS, GridPoint, Row, network_of, row
+from refimpl.studies.grid.rows import FIELDS, GridPoint, network_of, row
 from refimpl.text import RefimplError, one_line
 
 IDLE = 10  #: a plan that waits and computes nothing is ended after as many times its limit

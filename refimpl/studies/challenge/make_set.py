@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from kernels.targets.cpu.threads import cores
+from refimpl.fit import workers
+from refimpl.fit.many_plans import read
 from refimpl.machine.files import replace_text
 from refimpl.names.machines import named
-from refimpl.studies import workers
 from refimpl.studies.challenge.entry import entered
 from refimpl.studies.challenge.entry_file import beats, prove
 from refimpl.studies.challenge.point_set import (
@@ -36,7 +37,7 @@ from refimpl.studies.challenge.point_set import (
     printed,
 )  # fmt: skip
 from refimpl.studies.challenge.score import MOST
-from refimpl.studies.grid.grid import read, study
+from refimpl.studies.grid.grid import study
 from refimpl.studies.grid.rows import network_of
 from refimpl.studies.optimum.bound import lower_bound
 from refimpl.text import counted

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from refimpl.fit.many_plans import Row
 from refimpl.report.tables import Column, Table, percent
 from refimpl.studies.challenge.entry_file import beats
 from refimpl.studies.challenge.point_set import ChallengePoint, as_json, version
-from refimpl.studies.grid.rows import Row
 
 MOST = 10.0  #: times slower: what a point counts that does not fit, and the most that any point counts
 NOTE = (

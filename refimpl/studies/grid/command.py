@@ -9,15 +9,22 @@ from typing import get_type_hints
 
 from kernels.targets.cpu.threads import cores
 from refimpl.cli import shared_options
-from refimpl.cli.parser import DONE, INTERRUPTED, WRONG, Fail, Parser, whole
+from refimpl.cli.parser import DONE, Parser, whole
+from refimpl.cli.stopped import stopped
 from refimpl.cli.terminal import print_json, progress, say, show_table
+from refimpl.fit.many_plans import Row
 from refimpl.report.tables import Column, Table
-from refimpl.studies.grid.grid import StudyError, points, read, study
-from refimpl.studies.grid.rows import GridPoint, Row
-from refimpl.studies.workers import WorkerKilled
-from refimpl.text import closest, counted, size, toml_tables
+from refimpl.studies.grid.grid import StudyError, points, study
+from refimpl.studies.grid.rows import GridPoint
+from refimpl.text import closest, size, toml_tables
 
-PRODUCT = ("networks", "setups", "machines", "budgets", "batches")  #: keys of a study's file, each a list
+PRODUCT = (
+    "networks",
+    "setups",
+    "machines",
+    "budgets",
+    "batches",
+)  #: keys of a study's file, each a list; `least` is true or false
 EXAMPLE = 'networks = ["vgg16"]; setups = ["vdnn-dyn", "accudnn"]; machines = ["titan-x"]; budgets = [0.4, "8GiB"]'
 
 
@@ -38,15 +45,10 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     every = points_of(options.file)
     out = Path(options.out) if options.out else Path(options.file).with_suffix(".jsonl")
-    with progress("planning", len(every)) as advance:
-        try:
-            rows = study(
-                wanted=every, jobs=options.jobs or cores(), out=out, watch=lambda row: advance(str(row["network"]))
-            )
-        except (KeyboardInterrupt, WorkerKilled) as error:
-            status, why = (INTERRUPTED, "interrupted") if isinstance(error, KeyboardInterrupt) else (WRONG, str(error))
-            known = counted(len(read(out)[0]), "row")
-            raise Fail(f"{why}; {known} in {out}; the same command goes on from there", status) from None
+    with stopped(out), progress("planning", len(every)) as advance:
+        rows = study(
+            wanted=every, jobs=options.jobs or cores(), out=out, watch=lambda row: advance(str(row["network"]))
+        )
     if options.json:
         print_json(rows)
         return DONE
@@ -60,19 +62,22 @@ def run(options: argparse.Namespace) -> int:
 def points_of(path: str) -> list[GridPoint]:
     """The points of a study's file; raises `StudyError`."""
     given = toml_tables(path, StudyError)
-    hints = get_type_hints(GridPoint)
-    for name in given:
-        if name not in (*PRODUCT, "points"):
-            raise StudyError(f"{path}: there is no {name!r}; did you mean {closest(name, [*PRODUCT, 'points'])}?")
-    product = {name: given[name] for name in PRODUCT if name in given}
-    for name, value in product.items():
-        if not isinstance(value, list):
+    for name, value in given.items():
+        if name not in (*PRODUCT, "least", "points"):
+            near = closest(name, [*PRODUCT, "least", "points"])
+            raise StudyError(f"{path}: there is no {name!r}; did you mean {near}?")
+        if name in PRODUCT and not isinstance(value, list):
             raise StudyError(f"{path}: {name} is {value!r}; give a list")
-    found = points(product.pop("networks"), product.pop("setups", []), **product) if "networks" in product else []
+    least = given.get("least", False)
+    if not isinstance(least, bool):
+        raise StudyError(f"{path}: least is {least!r}; give true or false")
+    product = {name: given[name] for name in PRODUCT if name in given}
+    found = points(**{"setups": []} | product, least=least) if "networks" in product else []
+    fields = set(get_type_hints(GridPoint)) - {"with_least"}
     for one in given.get("points", []):
-        if not isinstance(one, Mapping) or not {"network", "setup", "machine"} <= set(one) <= set(hints):
+        if not isinstance(one, Mapping) or not {"network", "setup", "machine"} <= set(one) <= fields:
             raise StudyError(f"{path}: a point is {one!r}; give network, setup, machine, and perhaps budget and batch")
-        found.append(GridPoint(**{**one, "budget": str(one.get("budget", ""))}))
+        found.append(GridPoint(**{**one, "budget": str(one.get("budget", "")), "with_least": least}))
     if not found:
         raise StudyError(f"{path} names no networks; write, for instance, {EXAMPLE}")
     return found

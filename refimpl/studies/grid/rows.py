@@ -1,7 +1,7 @@
 """One plan as one flat row, and what every field of a row means.
 
 A point is written as people write it, so that it can be kept in a file: a network's name, a setup's, a machine's, and
-a budget.  A row's key is a hash of its point and of the package's version.
+a budget.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ import re
 from collections.abc import Callable
 from functools import lru_cache, partial
 from time import process_time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import refimpl
 from refimpl.fit.by_name import budget_bytes
 from refimpl.fit.least_budget import least_budget, needed_by_baseline
+from refimpl.fit.many_plans import Row
 from refimpl.machine import Machine
 from refimpl.names.budgets import parse
 from refimpl.names.machines import named
 from refimpl.names.presets import setup as setup_named
 from refimpl.network import Network
+from refimpl.network.imported import own_code
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.planner.largest import largest, unlimited_baseline
@@ -29,14 +31,16 @@ from refimpl.text import RefimplError, one_line, size
 
 #: Field → what it is.  Bytes are whole numbers, times are seconds by the machine's model.
 FIELDS = {
-    "key": "a hash of the five fields that follow and of the version",
+    "key": "a hash of what was asked, of the files of one's own that they name, and of the version",
     "network": "as it was named", "setup": "as it was named", "machine": "as it was named",
     "budget": "as it was written; empty: all of the machine's memory", "batch": "images or sequences an iteration",
+    "with_least": "whether the setup's least budget was asked for",
     "largest": "whether that is the largest batch tried that fits; of a search, its setup that needs least memory",
     "version": "of this package",
     "fits": "whether there is a program; empty where the question itself was refused",
     "why": "where there is none, one line that says why; of a largest batch, what limits it if that is not memory",
-    "budget_bytes": "the limit", "pool_bytes": "the part of it that the program's blocks may use",
+    "budget_bytes": "the limit", "least_bytes": "the least budget tried that fits, where it was asked for",
+    "pool_bytes": "the part of it that the program's blocks may use",
     "peak_bytes": "the most that they use", "resident_bytes": "of weights, gradients and states, all the time",
     "seconds": "of an iteration", "slow_down": "seconds over those of the baseline with memory enough",
     "offloaded_bytes": "copied to the host, as the policy wants it", "prefetched_bytes": "copied back in time",
@@ -47,8 +51,6 @@ FIELDS = {
 
 LARGEST = "largest"  #: as a batch: the largest one tried that fits
 
-Row = dict[str, Any]  #: field → value
-
 
 class GridPoint(NamedTuple):
     """What is planned."""
@@ -58,14 +60,19 @@ class GridPoint(NamedTuple):
     machine: str
     budget: str = ""  #: as `refimpl plan --budget` has it, or "least+50%"; empty: the machine's memory
     batch: int | str | None = None  #: None: the network's own; `LARGEST`
+    with_least: bool = False  #: whether the row says the setup's least budget, which takes about ten plans
 
     @property
     def key(self) -> str:
-        return hashlib.sha256(json.dumps([*self, refimpl.__version__]).encode()).hexdigest()[:16]
+        """A hash of the fields, of the files of one's own that they name, and of the package's version."""
+        own = [own_code.content(text) for text in (self.network, self.setup, self.machine)]
+        measured = repr(named(self.machine)) if self.machine.lower() == "here" else ""
+        return hashlib.sha256(json.dumps([*self, own, measured, refimpl.__version__]).encode()).hexdigest()[:16]
 
 
 def row(point: GridPoint, planned: Callable[[Network, Setup, Machine, int], Program] = plan) -> Row:
-    """The row of a point, with every field; a point that makes no sense has a row that says why.
+    """The row of a point, with every field; a point that makes no sense, or whose own code fails, has one that
+    says why.
 
     Args:
         point: what is planned.
@@ -80,7 +87,9 @@ def row(point: GridPoint, planned: Callable[[Network, Setup, Machine, int], Prog
         if isinstance(point.batch, str):
             return made | of_largest(point, setup, machine)
         network = network_of(point.network, point.batch)
-        budget = bytes_of(point.budget, network, setup, machine)
+        least = point.with_least or point.budget.startswith("least")
+        made |= {"least_bytes": least_of(*point[:3], point.batch) if least else None}
+        budget = bytes_of(point.budget, network, machine, made["least_bytes"])
         made |= {"batch": network.batch, "budget_bytes": budget, "resident_bytes": network.resident_bytes}
         began = process_time()
         program = planned(network, setup, machine, budget)
@@ -88,6 +97,10 @@ def row(point: GridPoint, planned: Callable[[Network, Setup, Machine, int], Prog
         return made | {"fits": False, "why": one_line(str(error)), "planning_seconds": process_time() - began}
     except RefimplError as error:
         return made | {"why": one_line(str(error))}
+    except (Exception, SystemExit) as error:
+        if not own_code.raised(error):
+            raise
+        return made | {"why": own_code.error_line(error)}
     return made | {"planning_seconds": process_time() - began} | of_program(program, machine)
 
 
@@ -134,15 +147,22 @@ def network_of(name: str, batch: int | None) -> Network:
     return build(name, batch)
 
 
-def bytes_of(budget: str, network: Network, setup: Setup, machine: Machine) -> int:
+@lru_cache(maxsize=1024)
+def least_of(network: str, setup: str, machine: str, batch: int | None) -> int:
+    """The least budget of a setup; all are names, and one that is asked for at several budgets is found once."""
+    chosen = setup_named(setup)
+    least = least_budget(network_of(network, batch), chosen, named(machine))
+    if least is None:
+        raise RefimplError(f"{chosen.name} fits in no budget: pinned memory is too small")
+    return least
+
+
+def bytes_of(budget: str, network: Network, machine: Machine, least: int | None) -> int:
     """Bytes of a budget.
 
     "least+50%" is half of the way from the setup's least budget to what the baseline needs.
     """
     found = re.fullmatch(r"least(?:\+(\d+(?:\.\d*)?)%)?", budget.replace(" ", ""))
-    if not found:
+    if not found or least is None:
         return budget_bytes(budget or None, network, machine)
-    least = least_budget(network, setup, machine)
-    if least is None:
-        raise RefimplError(f"{setup.name} fits in no budget: pinned memory is too small")
     return least + int(max(0, needed_by_baseline(network, machine) - least) * float(found[1] or 0) / 100)

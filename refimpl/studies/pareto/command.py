@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import argparse
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 from kernels.targets.cpu.threads import cores
 from refimpl.cli import resolve, shared_options
-from refimpl.cli.parser import (
-    DOES_NOT_FIT,
-    DONE,
-    INTERRUPTED,
-    WRONG,
-    Fail,
-    Parser,
-    error_line,
-    in_own_code,
-    real,
-    whole,
-)
+from refimpl.cli.parser import DOES_NOT_FIT, DONE, Fail, Parser, real, whole
 from refimpl.cli.picture_option import checked, save
+from refimpl.cli.stopped import stopped
 from refimpl.cli.terminal import print_json, progress, say, show_table, wrapped
 from refimpl.combined import COMBINED, Combined
 from refimpl.fit.by_name import budget_bytes
@@ -30,7 +19,6 @@ from refimpl.machine import Machine
 from refimpl.names.budgets import several
 from refimpl.names.presets import baseline, parse
 from refimpl.network import Network
-from refimpl.network.imported.own_code import OwnCodeError
 from refimpl.network.zoo import build
 from refimpl.planner.heading import heading
 from refimpl.planner.largest import unlimited_baseline
@@ -39,7 +27,6 @@ from refimpl.studies.optimum.bound import silent_solver, single_step_bytes
 from refimpl.studies.optimum.setups import Named, of_papers
 from refimpl.studies.pareto import points as pareto
 from refimpl.studies.pareto.points import Curve, ParetoCase, Points, Task
-from refimpl.studies.workers import WorkerKilled
 from refimpl.text import counted, size
 
 POINTS = 12
@@ -84,22 +71,12 @@ def run(options: argparse.Namespace) -> int:
     seed = COMBINED.seed if options.search_seed is None else options.search_seed
     network = build(options.network, options.batch)
     case = pareto.ParetoCase(options.network, network.batch, machine, setups, options.time_limit, options.effort, seed)
-    jobs = options.jobs or cores()
-    out = Path(options.out) if options.out else None
-    with pareto.kept(out, case) as (points, keep):
-        try:
-            budgets = budgets_of(options, case, network, points, jobs, keep)
-            tasks = [pareto.Task(pareto.BOUND, budget) for budget in budgets if options.bound]
-            tasks += [pareto.Task(name, budget) for name in setups for budget in budgets]
-            tasks += [pareto.Task(pareto.COMBINED, budget) for budget in budgets]
-            solve(case, tasks, points, jobs, keep, "planning")
-        except (KeyboardInterrupt, WorkerKilled) as error:
-            status, why = (INTERRUPTED, "interrupted") if isinstance(error, KeyboardInterrupt) else (WRONG, str(error))
-            raise Fail(why + kept(out, points), status) from None
-        except (Exception, SystemExit) as error:
-            if not in_own_code(error) and not isinstance(error, OwnCodeError):
-                raise
-            raise Fail(error_line(error) + kept(out, points)) from None
+    with stopped(options.out):
+        budgets = budgets_of(options, case, network)
+        tasks = [pareto.Task(pareto.BOUND, budget) for budget in budgets if options.bound]
+        tasks += [pareto.Task(name, budget) for name in setups for budget in budgets]
+        tasks += [pareto.Task(pareto.COMBINED, budget) for budget in budgets]
+        points = solve(options, case, tasks, "planning")
     found = ParetoFound(
         case, network, budgets, points, unlimited_baseline(network, machine).planned_seconds, options.bound
     )
@@ -116,14 +93,6 @@ def run(options: argparse.Namespace) -> int:
     return DONE
 
 
-def kept(out: Path | None, points: Points) -> str:
-    """What a command that ends early leaves for the next one."""
-    if out is None:
-        return ""
-    are = "is" if len(points) == 1 else "are"
-    return f"; {counted(len(points), 'point')} {are} in {out}; the same command goes on from there"
-
-
 def setups_of(options: argparse.Namespace) -> dict[str, Named]:
     """The setups that --with names, or all of the papers."""
     if not options.setups:
@@ -134,27 +103,18 @@ def setups_of(options: argparse.Namespace) -> dict[str, Named]:
     return {one.name: Named(one.name, one.name, one) for one in made if not isinstance(one, Combined)}
 
 
-def solve(case: ParetoCase, tasks: list[Task], points: Points, jobs: int, keep: Any, doing: str) -> None:
-    """The tasks, with a bar."""
-    left = sum(task not in points for task in tasks)
-    with progress(doing, len(tasks), len(tasks) - left) as advance:
-
-        def keeps(task: Task, value: float | None) -> None:
-            keep(task, value)
-            advance(task.curve)
-
-        pareto.solve(case, tasks, points, jobs, keeps)
+def solve(options: argparse.Namespace, case: ParetoCase, tasks: list[Task], doing: str) -> Points:
+    """The points of the tasks, with a bar."""
+    with progress(doing, len(tasks)) as advance:
+        return pareto.solve(case, tasks, options.jobs or cores(), options.out, lambda row: advance(row["curve"]))
 
 
-def budgets_of(
-    options: argparse.Namespace, case: ParetoCase, network: Network, points: Points, jobs: int, keep: Any
-) -> list[int]:
+def budgets_of(options: argparse.Namespace, case: ParetoCase, network: Network) -> list[int]:
     """The budgets of --budget; else geometric steps from the least that some setup fits in to the baseline's."""
     if options.budget is not None:
         return sorted({budget_bytes(budget, network, case.machine) for budget in several(options.budget)})
-    tasks = [pareto.Task(name, None) for name in case.setups]
-    solve(case, tasks, points, jobs, keep, "least budgets")
-    least = pareto.least(points[task] for task in tasks)
+    points = solve(options, case, [pareto.Task(name, None) for name in case.setups], "least budgets")
+    least = pareto.least(points.values())
     if least is None:
         raise Fail("no setup fits in any budget: pinned memory is too small for each of them", DOES_NOT_FIT)
     most = least_budget(network, baseline(), case.machine) or case.machine.memory_bytes

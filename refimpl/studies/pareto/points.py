@@ -6,33 +6,28 @@ where it was.  Results do not depend on the number of processes.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
+import refimpl
 from refimpl import combined
 from refimpl.fit.least_budget import least_budget
+from refimpl.fit.many_plans import Row, answers
 from refimpl.machine import Machine
-from refimpl.machine.files import refuse_unwritable
 from refimpl.network import Network
+from refimpl.network.imported import own_code
 from refimpl.network.zoo import build
 from refimpl.planner.largest import attempt
-from refimpl.studies import workers
 from refimpl.studies.optimum.bound import lower_bound
 from refimpl.studies.optimum.setups import Named
-from refimpl.text import RefimplError, naming, opened
 
 BOUND, COMBINED = "bound", "combined"  #: the curves of the lower bound and of the policy that combines the papers
-
-
-class PointsError(RefimplError, ValueError):
-    """A file of points that cannot be used."""
 
 
 class Task(NamedTuple):
@@ -58,8 +53,15 @@ class ParetoCase:
     effort: int | None  #: of the combined policy's search: plans at most
     seed: int  #: of its draws
 
+    @property
+    def key(self) -> str:
+        """A hash of all that the points have in common, of the package's version, and of files of one's own."""
+        own = own_code.content(" ".join([self.network, self.machine.name, *self.setups]))
+        case = [self.header(), repr(self.machine), own, refimpl.__version__]
+        return hashlib.sha256(json.dumps(case).encode()).hexdigest()[:16]
+
     def header(self) -> dict[str, Any]:
-        """The first line of the file: points of one case are not points of another."""
+        """What every row says of its case."""
         return {
             "network": self.network, "batch": self.batch, "machine": self.machine.name,
             "catalogue": self.machine.catalogue, "link": self.machine.link, "tiers": [*map(str, self.machine.tiers)],
@@ -91,22 +93,15 @@ def budgets_between(least: int, most: int, points: int) -> list[int]:
 # -- planning them -----------------------------------------------------------------------------------------------------
 
 
-def solve(
-    case: ParetoCase, tasks: Iterable[Task], points: Points, jobs: int, keep: Callable[[Task, float | None], None]
-) -> None:
-    """Add the points of the tasks that have none yet.
+class CaseTask(NamedTuple):
+    """A task with the hash of its case: points of several cases can be in one file."""
 
-    Args:
-        case: of all of them.
-        tasks: in the order in which they are begun.
-        points: what is known; each new point is added.
-        jobs: processes; 1: this one.
-        keep: called with each point when it is done.
-    """
-    left = [task for task in dict.fromkeys(tasks) if task not in points]
-    for task, value in workers.results(Solver(case), left, jobs):
-        points[task] = value
-        keep(task, value)
+    case: str
+    task: Task
+
+    @property
+    def key(self) -> str:
+        return hashlib.sha256(json.dumps([self.case, *self.task]).encode()).hexdigest()[:16]
 
 
 class Solver:
@@ -115,72 +110,39 @@ class Solver:
     def __init__(self, case: ParetoCase) -> None:
         self.case = case
 
-    def __call__(self, task: Task) -> float | None:
-        return self.case.solve(self.network, task)
+    def __call__(self, asked: CaseTask) -> Row:
+        header, (curve, budget) = self.case.header(), asked.task
+        value = self.case.solve(self.network, asked.task)
+        found = {"least_bytes": value, "seconds": None} if budget is None else {"least_bytes": None, "seconds": value}
+        return {"key": asked.key, **header, "curve": curve, "budget_bytes": budget} | found
 
     @cached_property
     def network(self) -> Network:
         return build(self.case.network, self.case.batch)
 
 
-# -- keeping them ------------------------------------------------------------------------------------------------------
+def solve(
+    case: ParetoCase,
+    tasks: Iterable[Task],
+    jobs: int,
+    out: Path | None,
+    watch: Callable[[Row], None] = lambda row: None,
+) -> Points:  # fmt: skip
+    """The points of the tasks.
 
-
-@contextmanager
-def kept(path: Path | None, case: ParetoCase) -> Iterator[tuple[Points, Callable[[Task, float | None], None]]]:
-    """The points in a file, and what adds a point to it; without a file none, and nothing.
-
-    A file has a line for its case and one for each point.  A line without an end is left from a run that was killed
-    while it wrote, and is rewritten.
+    Args:
+        case: of all of them.
+        tasks: in the order in which they are begun.
+        jobs: processes; 1: this one.
+        out: the file of points; those that are in it are not solved again.  None: nothing is kept.
+        watch: called with each point's row when it is there.
     """
-    if path is None:
-        yield {}, lambda task, value: None
-        return
-    refuse_unwritable(path)
-    points, length = read(path, case) if path.exists() else ({}, 0)
-    with naming(path), open(path, "r+" if length else "w", encoding="utf-8") as file:
-        if length:
-            file.truncate(length)
-            file.seek(length)
-        else:
-            write(file, case.header())
-        yield points, lambda task, value: write(file, [task.curve, task.budget, value])
-
-
-def write(file: TextIO, line: Any) -> None:
-    file.write(json.dumps(line) + "\n")
-    file.flush()
-
-
-def read(path: Path, case: ParetoCase) -> tuple[Points, int]:
-    """A file's points, and the bytes of its complete lines; raises `PointsError`."""
-    with opened(path) as file:
-        given = file.read()
-    if not given:
-        return {}, 0
-    try:
-        text = given.decode("ascii")
-        complete = text[: text.rfind("\n") + 1]
-        header, *found = map(json.loads, complete.splitlines())
-    except (ValueError, RecursionError):  # no text, not one whole line, or no JSON
-        header = None
-    if not isinstance(header, dict):
-        raise PointsError(f"{path} holds no points of refimpl pareto; name another file")
-    if header != case.header():
-        differs = [name for name, value in case.header().items() if header.get(name) != value]
-        raise PointsError(f"{path} has points of another {' and '.join(differs)}; name another file")
-    points: Points = {}
-    for number, line in enumerate(found, 2):
-        match line:
-            case [str(curve), int() | None as budget, int() | float() | None as value] if is_number(value):
-                points[Task(curve, budget)] = value
-            case _:
-                raise PointsError(f"{path}, line {number} is no point; name another file, or remove that line")
-    return points, len(complete)
-
-
-def is_number(value: float | None) -> bool:
-    return value is None or (not isinstance(value, bool) and 0 < value <= sys.float_info.max)
+    asked = [CaseTask(case.key, task) for task in dict.fromkeys(tasks)]
+    rows = answers(Solver(case), asked, jobs, out, watch)
+    return {
+        one.task: row["least_bytes" if one.task.budget is None else "seconds"]
+        for one, row in zip(asked, rows, strict=True)
+    }
 
 
 # -- what they say -----------------------------------------------------------------------------------------------------

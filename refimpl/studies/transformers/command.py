@@ -7,19 +7,17 @@ from pathlib import Path
 
 from kernels.targets.cpu.threads import cores
 from refimpl.cli import shared_options
-from refimpl.cli.parser import DONE, INTERRUPTED, WRONG, Fail, Parser, pick, whole
+from refimpl.cli.parser import DONE, Fail, Parser, pick, whole
 from refimpl.cli.picture_option import checked, save
+from refimpl.cli.stopped import stopped
 from refimpl.cli.terminal import print_json, progress, say, show_table, tell
 from refimpl.names.machines import named as machine_named
-from refimpl.studies.grid.grid import read
 from refimpl.studies.grid.rows import network_of
 from refimpl.studies.reproduce.evaluation import to_json
 from refimpl.studies.transformers.block_bytes import block_maps, probabilities
 from refimpl.studies.transformers.outcome_tables import block_table, fastest_table, probabilities_table, slow_down_table
 from refimpl.studies.transformers.outcomes import EFFORT, MACHINES, NETWORKS, Outcome, outcomes, questions
 from refimpl.studies.transformers.probability_maps import HAVE_MAPS, SHARES, SHOWN, compared, maps_table, setups
-from refimpl.studies.workers import WorkerKilled
-from refimpl.text import counted
 
 SMALL = ("gpt2",), ("rtx-4090",)  #: networks and machines where none are named
 
@@ -139,10 +137,6 @@ def planned(options: argparse.Namespace, networks: dict[str, int], machines: lis
     """The outcomes of all questions, with a bar."""
     asked = questions(networks, machines, effort=options.effort)
     out = Path(options.out) if options.out else None
-    with progress("planning", len(asked) + sum(one.share is None for one in asked)) as advance:
-        try:
-            return outcomes(asked, options.jobs or cores(), out, lambda row: advance(str(row["network"])))
-        except (KeyboardInterrupt, WorkerKilled) as error:
-            status, why = (INTERRUPTED, "interrupted") if isinstance(error, KeyboardInterrupt) else (WRONG, str(error))
-            kept = f"; {counted(len(read(out)[0]), 'row')} in {out}; the same command goes on from there" if out else ""
-            raise Fail(why + kept, status) from None
+    steps = len(asked) + sum(one.share is None for one in asked)
+    with stopped(out), progress("planning", steps) as advance:
+        return outcomes(asked, options.jobs or cores(), out, lambda row: advance(str(row["network"])))

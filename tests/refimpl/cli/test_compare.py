@@ -203,3 +203,22 @@ def test_several_budgets_are_tables_one_after_another(refimpl: Command, wrong: W
     assert lacks(wrong(*asked, "--budget", "0.7,twelve"), "twelve") == []
     assert lacks(wrong("compare", "", "lenet"), "''", "alexnet") == []
     assert lacks(wrong("compare", "lenet", "--budget", "1GiB,2GiB", "--picture", "x.png"), "--picture") == []
+
+
+@pytest.mark.slow
+def test_processes_find_the_same_rows(refimpl: Command) -> None:
+    asked = (
+        "compare",
+        "lenet",
+        "tiny-vgg",
+        "--batch",
+        4,
+        "--budget",
+        0.6,
+        "--spread",
+        "--least",
+        "--effort",
+        10,
+        "--json",
+    )
+    assert refimpl(*asked, "--jobs", 2).out == refimpl(*asked).out != ""

@@ -12,6 +12,7 @@ import pytest
 
 import refimpl
 from refimpl import cli
+from refimpl.fit.many_plans import Row, read
 from refimpl.names.presets import setup as setup_named
 from refimpl.network.imported import own_code
 from refimpl.planner import SetupError
@@ -19,8 +20,7 @@ from refimpl.studies.challenge import command, point_set
 from refimpl.studies.challenge.entry import entered
 from refimpl.studies.challenge.point_set import BestKnown, ChallengePoint, drawn, printed
 from refimpl.studies.challenge.score import MOST, factor, score
-from refimpl.studies.grid.grid import read
-from refimpl.studies.grid.rows import Row, fingerprint
+from refimpl.studies.grid.rows import fingerprint
 
 TINY = ChallengePoint("tiny-vgg", 32, "titan-x", 4 << 20)
 OWN = """

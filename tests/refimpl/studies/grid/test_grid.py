@@ -10,9 +10,10 @@ import pytest
 
 import refimpl
 from refimpl import cli
+from refimpl.fit.many_plans import Row
 from refimpl.studies.grid import grid
 from refimpl.studies.grid.grid import StudyError, points, study
-from refimpl.studies.grid.rows import FIELDS, GridPoint, Row, fingerprint, row
+from refimpl.studies.grid.rows import FIELDS, GridPoint, fingerprint, row
 from tests.messages import raises_naming
 
 SETUPS, BUDGETS = ["baseline", "vdnn-dyn", "superneurons"], [0.6, "least+50%"]
@@ -115,18 +116,32 @@ def test_another_version_is_planned_again(monkeypatch: pytest.MonkeyPatch) -> No
     assert GridPoint("tiny-vgg", "baseline", "titan-x").key != key
 
 
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("nets.py:unet", "network"),
+        ("vdnn-all offload=mine:Big", "setup"),
+        ("mine:SETUP", "setup"),
+        ("box.toml", "machine"),
+    ],
+)
+def test_another_text_of_ones_own_file_is_planned_again(
+    name: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in ("nets.py", "mine.py", "box.toml"):
+        Path(file).write_text("1")
+    point = GridPoint(**{"network": "tiny-vgg", "setup": "baseline", "machine": "titan-x", where: name})  # type: ignore[arg-type]
+    before = point.key
+    assert point.key == before
+    for file in ("nets.py", "mine.py", "box.toml"):
+        Path(file).write_text("2")
+    assert point.key != before
+
+
 @pytest.mark.slow
 def test_processes_find_the_same_rows(tmp_path: Path) -> None:
     assert without_seconds(small(jobs=2, out=tmp_path / "rows")) == without_seconds(small())
-
-
-@pytest.mark.parametrize("text", ["{}\n", "[1]\n", "nothing\n", "no line", '{"key": 1}\nnothing\n'])
-def test_a_file_that_is_none_stays_as_it_is(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "rows"
-    path.write_text(text)
-    with raises_naming(StudyError, path):
-        small(out=path)
-    assert path.read_text() == text
 
 
 def test_what_is_no_list_is_refused() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from refimpl.fit.many_plans import read
 from refimpl.machine import MACHINES
 from refimpl.names.presets import setup
 from refimpl.network import Network
@@ -24,7 +24,6 @@ from refimpl.studies.pareto.points import (
     Curve,
     ParetoCase,
     Points,
-    PointsError,
     Task,
     best,
     budgets_between,
@@ -32,7 +31,7 @@ from refimpl.studies.pareto.points import (
     gain,
     with_smaller,
 )
-from tests.messages import lacks, raises_naming
+from tests.messages import lacks
 
 SETUPS = {name: Named("paper", name, setup(name)) for name in ("vdnn-all", "superneurons")}
 CASE = ParetoCase("lenet", 64, MACHINES["titan-x"], SETUPS, 5.0, 60, 1)
@@ -41,9 +40,7 @@ TASKS += [Task(name, None) for name in SETUPS]
 
 
 def run(path: Path, tasks: list[Task] = TASKS, jobs: int = 1) -> Points:
-    with pareto.kept(path, CASE) as (points, keep):
-        pareto.solve(CASE, tasks, points, jobs, keep)
-        return points
+    return pareto.solve(CASE, tasks, jobs, path)
 
 
 @pytest.mark.slow
@@ -60,8 +57,8 @@ def test_points_that_are_done_are_not_planned_again(tmp_path: Path, monkeypatch:
     with pytest.raises(KeyboardInterrupt):
         run(path)
     kept = path.read_bytes()
-    assert kept.count(b"\n") == 4 and solved == TASKS[:3]
-    path.write_bytes(kept + b'["bound", 94')  # killed while it wrote
+    assert kept.count(b"\n") == 3 and solved == TASKS[:3]
+    path.write_bytes(kept + b'{"key": "94')  # killed while it wrote
     solved[:] = []
 
     def noted(case: ParetoCase, network: Any, task: Any) -> Any:
@@ -78,41 +75,14 @@ def test_points_that_are_done_are_not_planned_again(tmp_path: Path, monkeypatch:
 @pytest.mark.slow
 def test_processes_side_by_side_find_the_same(tmp_path: Path) -> None:
     assert run(tmp_path / "two", jobs=2) == run(tmp_path / "one")
-    assert sorted((tmp_path / "two").read_text().splitlines()) == sorted((tmp_path / "one").read_text().splitlines())
+    assert read(tmp_path / "two")[0] == read(tmp_path / "one")[0]
 
 
-GOOD = json.dumps(CASE.header()) + "\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (b"\xff\xfe", ""),
-        (b"no line", ""),
-        (b"neither this nor that\n", ""),
-        (b"[" * 100_000 + b"\n", ""),
-        (b"[]\n", ""),
-        (GOOD.replace("lenet", "vgg16").encode(), ""),
-        (GOOD.replace("64,", "32,").replace("cudnn4", "own").encode(), ""),
-        (GOOD.encode() + b"{}\n", "2"),
-        (GOOD.encode() + b'["vdnn-all", 1024, 0.5]\n["vdnn-all", 1024, -1]\n', "3"),
-        (GOOD.encode() + b'["vdnn-all", 1024, NaN]\n', "2"),
-        (GOOD.encode() + b'["vdnn-all", 1024, true]\n', "2"),
-        (GOOD.encode() + b'["vdnn-all", "1024", 1]\n', "2"),
-    ],
-)
-def test_a_file_that_is_none_is_one_line_and_stays_as_it_is(tmp_path: Path, text: bytes, says: str) -> None:
-    path = tmp_path / "points"
-    path.write_bytes(text)
-    with raises_naming(PointsError, path, *says.split()):
-        run(path)
-    assert path.read_bytes() == text
-
-
-def test_an_empty_file_is_filled(tmp_path: Path) -> None:
-    (tmp_path / "points").touch()
-    assert len(run(tmp_path / "points", TASKS[:1])) == 1
-    assert len(run(tmp_path / "points", TASKS[:2])) == 2
+def test_points_of_another_case_stay_in_the_file(tmp_path: Path) -> None:
+    other = ParetoCase("lenet", 32, MACHINES["titan-x"], SETUPS, 5.0, 60, 1)
+    run(tmp_path / "points", TASKS[:1])
+    pareto.solve(other, TASKS[:1], 1, tmp_path / "points")
+    assert [one["batch"] for one in read(tmp_path / "points")[0].values()] == [64, 32]
 
 
 def test_budgets_are_geometric_steps_with_both_ends() -> None:

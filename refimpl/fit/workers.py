@@ -23,7 +23,7 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-class WorkerKilled(Exception):
+class WorkerKilled(RefimplError):
     """A process that worked was ended."""
 
 

@@ -1,0 +1,90 @@
+"""Many plans: each question is asked once, its row is kept, and processes change nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from refimpl.fit.many_plans import Row, RowsError, answers, kept, read
+from tests.messages import raises_naming
+
+
+class Number(NamedTuple):
+    value: int
+
+    @property
+    def key(self) -> str:
+        return f"n{self.value}"
+
+
+def squared(one: Number) -> Row:
+    return {"key": one.key, "square": one.value**2}
+
+
+NUMBERS = [Number(value) for value in (3, 1, 2, 3)]
+ROWS = [{"key": f"n{value}", "square": value**2} for value in (3, 1, 2, 3)]
+
+
+def counting(asked: list[Number], stop: int = 99) -> Callable[[Number], Row]:
+    def work(one: Number) -> Row:
+        if len(asked) == stop:
+            raise KeyboardInterrupt
+        asked.append(one)
+        return squared(one)
+
+    return work
+
+
+def test_rows_come_in_the_order_of_the_questions_and_none_is_asked_twice() -> None:
+    asked: list[Number] = []
+    assert answers(counting(asked), NUMBERS) == ROWS
+    assert asked == NUMBERS[:3]
+
+
+@pytest.mark.slow
+def test_processes_change_nothing(tmp_path: Path) -> None:
+    assert answers(squared, NUMBERS, jobs=2, out=tmp_path / "rows") == ROWS
+    assert read(tmp_path / "rows")[0] == {row["key"]: row for row in ROWS}
+
+
+def test_what_was_stopped_goes_on_from_its_file(tmp_path: Path) -> None:
+    out, asked = tmp_path / "rows", list[Number]()
+    with pytest.raises(KeyboardInterrupt):
+        answers(counting(asked, stop=2), NUMBERS, out=out)
+    whole = out.read_bytes()
+    out.write_bytes(whole + b'{"key": "n2", "squ')  # killed while it wrote
+    asked.clear()
+    seen: list[Any] = []
+    assert answers(counting(asked), NUMBERS, out=out, watch=seen.append) == ROWS
+    assert asked == [Number(2)] and seen == ROWS[:3]
+    assert out.read_bytes().startswith(whole) and [json.loads(one) for one in out.read_text().splitlines()] == ROWS[:3]
+
+
+@pytest.mark.parametrize(
+    "text", ["{}\n", "[1]\n", "nothing\n", "no line", '{"key": 1}\nnothing\n', "[" * 100_000 + "\n"]
+)
+def test_a_file_that_is_none_stays_as_it_is(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "rows"
+    path.write_text(text)
+    with raises_naming(RowsError, path):
+        answers(squared, NUMBERS, out=path)
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"key": ', '{"key": "n3", "squa'])
+def test_a_file_with_half_a_row_alone_is_filled(tmp_path: Path, text: str) -> None:
+    (tmp_path / "rows").write_text(text)
+    assert answers(squared, NUMBERS, out=tmp_path / "rows") == ROWS
+
+
+def test_one_process_writes_a_file_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    with kept(path) as (_, keep):
+        keep(ROWS[0])
+        with raises_naming(RowsError, "another", path):
+            answers(squared, NUMBERS, out=path)
+    assert answers(squared, NUMBERS, out=path) == ROWS

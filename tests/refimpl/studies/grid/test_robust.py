@@ -1,0 +1,171 @@
+"""Studies that are stopped, killed or started twice, and points and modules that are wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from refimpl.fit.many_plans import Row, read
+from refimpl.studies.grid.grid import study
+from tests.messages import lacks
+from tests.refimpl.cli.said import Command
+from tests.refimpl.cli.test_command import disk_that_fills
+
+ROOT = Path(__file__).parents[4]
+SETUPS = ("vdnn-all", "vdnn-dyn", "vdnnpp-all", "vdnnpp-dyn", "superneurons", "accudnn", "dtr", "save-on-cpu")
+
+
+def grid(folder: Path, networks: tuple[str, ...], budgets: int) -> Path:
+    """A study of eight setups."""
+    path = folder / "grid.toml"
+    path.write_text(
+        f"networks = {list(networks)}\nsetups = {list(SETUPS)}\nbatches = [32, 64]\n"
+        f"budgets = {[round(0.4 + 0.6 * place / budgets, 3) for place in range(budgets)]}\n"
+    )
+    return path
+
+
+def begun(path: Path, out: Path) -> subprocess.Popen[str]:
+    """`refimpl study` in a process group of its own."""
+    command = [sys.executable, "-m", "refimpl", "study", str(path), "--jobs", "2", "--out", str(out)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=path.parent,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def until_rows(out: Path, rows: int) -> None:
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not (out.exists() and out.read_bytes().count(b"\n") >= rows):
+        time.sleep(0.02)
+
+
+def rows_of(out: Path) -> dict[str, Row]:
+    return {key: row | {"planning_seconds": 0} for key, row in read(out)[0].items()}
+
+
+@pytest.mark.slow
+def test_a_second_study_on_a_file_is_refused_and_ctrl_c_keeps_the_rows(tmp_path: Path, refimpl: Command) -> None:
+    path, out = grid(tmp_path, ("vgg16", "resnet50"), 6), tmp_path / "rows"
+    first = begun(path, out)
+    until_rows(out, 3)
+    second = refimpl("study", path, "--jobs", 1, "--out", out)
+    assert second.status == 2 and second.err.count("\n") == 1 and lacks(second.err, "another", out) == []
+    os.killpg(first.pid, signal.SIGINT)
+    _, err = first.communicate(timeout=60)
+    kept = len(read(out)[0])
+    assert first.returncode == 130 and err.count("\n") == 1 and lacks(err, kept, out) == [] and kept >= 3
+
+
+@pytest.mark.campaign
+def test_a_study_killed_twenty_times_ends_with_the_rows_of_one_that_was_not(tmp_path: Path) -> None:
+    path, chance, killed = grid(tmp_path, ("lenet", "tiny-vgg", "alexnet", "vgg11"), 10), random.Random(1), 0
+    whole, out = tmp_path / "whole", tmp_path / "killed"
+    began = time.monotonic()
+    assert begun(path, whole).wait() == 0
+    seconds = time.monotonic() - began
+    while killed < 20:
+        process = begun(path, out)
+        try:
+            process.wait(chance.uniform(0, seconds / 8) + 0.5)
+            out.unlink()  # it was done; the next one starts from nothing
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            killed += 1
+    found = read(out)[0] if out.exists() else {}
+    print(f"killed {killed} times, {len(found)} of {len(rows_of(whole))} rows were there; one run took {seconds:.0f} s")
+    assert begun(path, out).wait() == 0
+    assert rows_of(out) == rows_of(whole)
+
+
+@pytest.mark.parametrize("setup", ["baseline", "vdnn-all", "vdnnpp-dyn", "superneurons", "accudnn"])
+@pytest.mark.parametrize("budget", [0.6, 0.2])
+def test_a_row_has_the_figures_of_plan(refimpl: Command, setup: str, budget: float) -> None:
+    (row,) = study(["tiny-vgg"], [setup], budgets=[budget], batches=[64])
+    said = refimpl(
+        "plan", "tiny-vgg", "--batch", 64, "--machine", "titan-x", "--policy", setup, "--budget", budget, "--json"
+    )
+    plan = json.loads(said.out)
+    same = (
+        "fits",
+        "budget_bytes",
+        "resident_bytes",
+        "offloaded_bytes",
+        "prefetched_bytes",
+        "on_demand_bytes",
+        "evicted_bytes",
+    )
+    for name in same:
+        assert row[name] == plan[name] or (not row["fits"] and row[name] is None), name
+    if not plan["fits"]:
+        assert row["fits"] is False and row["why"].partition(";")[0] in plan["misfit"]["message"]
+        return
+    assert row["pool_bytes"] == plan["pool_bytes"] and row["peak_bytes"] == plan["peak"]["pool_bytes"]
+    assert row["again"] == plan["recomputed_layers"] and row["waits"] == plan["counts"]["waits"]
+    assert row["seconds"] == plan["seconds"]["iteration"]
+    assert row["slow_down"] == plan["seconds"]["iteration"] / plan["seconds"]["baseline"]
+
+
+def test_the_least_budget_is_a_field_of_a_row_that_asks_for_it() -> None:
+    at_least, without = study(["tiny-vgg"], ["vdnn-all"], budgets=["least", "2MiB"], batches=[4])
+    (asked,) = study(["tiny-vgg"], ["vdnn-all"], budgets=["2MiB"], batches=[4], least=True)
+    assert at_least["least_bytes"] == at_least["budget_bytes"] == asked["least_bytes"]
+    assert without["least_bytes"] is None
+
+
+OWN = """
+import multiprocessing
+
+def never(batch):
+    raise ValueError("no such network")
+
+def here_alone(batch):
+    from refimpl.network.zoo import lenet
+    if multiprocessing.parent_process():
+        import no_module_of_this_name
+    return lenet(batch=batch)
+"""
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_what_fails_in_a_network_of_ones_own_is_a_row_and_the_others_are_planned(
+    tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text(OWN)
+    never, here, lenet = study(["own.py:never", "own.py:here_alone", "lenet"], ["baseline"], batches=[2], jobs=jobs)
+    assert never["fits"] is None and lacks(never["why"], "own.py", "line 5", "no such network") == []
+    assert lenet["fits"] and (here["fits"] or lacks(here["why"], "no_module_of_this_name") == [])
+    assert (here["fits"] is None) == (jobs > 1)
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path, refimpl: Command) -> None:
+    path, out = tmp_path / "grid.toml", tmp_path / "rows"
+    path.write_text('networks = ["lenet"]\nsetups = ["baseline"]\nbatches = [2]\n')
+    with disk_that_fills() as fill:
+        fill()
+        said = refimpl("study", path, "--jobs", 1, "--out", out)
+    assert said.status == 2 and said.err.count("\n") == 1 and lacks(said.err, out) == []
+    assert refimpl("study", path, "--jobs", 1, "--out", out).status == 0  # half a row was left, and is cut off
+    assert len(read(out)[0]) == 1
+
+
+@pytest.mark.parametrize("empty", ["networks = []", "setups = []", "budgets = []", "batches = []"])
+def test_an_empty_product_is_one_line(tmp_path: Path, refimpl: Command, empty: str) -> None:
+    lists = {"networks": '["lenet"]', "setups": '["baseline"]'} | {empty.partition(" ")[0]: "[]"}
+    path = tmp_path / "grid.toml"
+    path.write_text("".join(f"{name} = {value}\n" for name, value in lists.items()))
+    said = refimpl("study", path)
+    assert (
+        said.status == 2 and said.err.count("\n") == 1 and lacks(said.err, empty.partition(" ")[0], "one or more") == []
+    )
