@@ -10,21 +10,18 @@ from typing import get_type_hints
 from kernels.targets.cpu.threads import cores
 from refimpl.cli import shared_options
 from refimpl.cli.parser import DONE, Parser, whole
+from refimpl.cli.picture_option import checked, save
 from refimpl.cli.stopped import stopped
 from refimpl.cli.terminal import print_json, progress, say, show_table
-from refimpl.fit.many_plans import Row
+from refimpl.fit.many_plans import Row, read
 from refimpl.report.tables import Column, Table
 from refimpl.studies.grid.grid import StudyError, points, study
 from refimpl.studies.grid.rows import GridPoint
 from refimpl.text import closest, size, toml_tables
 
-PRODUCT = (
-    "networks",
-    "setups",
-    "machines",
-    "budgets",
-    "batches",
-)  #: keys of a study's file, each a list; `least` is true or false
+PRODUCT = ("networks", "setups", "machines", "budgets", "batches")  #: keys of a study's file, each a list
+FLAGS = ("least", "spread")  #: and these, each true or false
+KINDS = ("heat-map", "slow-down", "profile", "pareto")  #: of pictures
 EXAMPLE = 'networks = ["vgg16"]; setups = ["vdnn-dyn", "accudnn"]; machines = ["titan-x"]; budgets = [0.4, "8GiB"]'
 
 
@@ -34,21 +31,40 @@ def add(parser: Parser) -> None:
         f"for each, a JSON object a line.  The file is TOML, as in {EXAMPLE}; single points are tables [[points]] "
         "with network, setup, machine, budget, batch.  The same command goes on where it was stopped.  All times are "
         "simulated.",
-        ["refimpl study grid.toml", "refimpl study grid.toml --jobs 8 --out rows.jsonl"],
+        [
+            "refimpl study grid.toml",
+            "refimpl study grid.toml --jobs 8 --out rows.jsonl",
+            "refimpl study rows.jsonl --draw profile --picture profile.png",
+        ],
     )
-    parser.add_argument("file", metavar="FILE", help="what is planned, in TOML")
+    parser.add_argument("file", metavar="FILE", help="what is planned, in TOML; or, to draw them, rows that are there")
     parser.add_argument("--out", metavar="FILE", help="the rows (default: beside FILE, named .jsonl)")
     parser.add_argument("--jobs", type=whole(1, 1024), metavar="N", help="processes (default: one for each core)")
+    shared_options.picture(parser, kinds=False)
+    parser.add_argument(
+        "--draw", choices=KINDS, default=KINDS[0],
+        help="what --picture draws: setup by budget; slow-down over budget, with the intervals of spread = true; the "
+        f"share of points within a factor of the best; slow-down over memory (default: {KINDS[0]})",
+    )  # fmt: skip
     shared_options.json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    every = points_of(options.file)
-    out = Path(options.out) if options.out else Path(options.file).with_suffix(".jsonl")
-    with stopped(out), progress("planning", len(every)) as advance:
-        rows = study(
-            wanted=every, jobs=options.jobs or cores(), out=out, watch=lambda row: advance(str(row["network"]))
-        )
+    picture = checked(options.picture)
+    out = Path(options.file)
+    if out.suffix == ".jsonl":
+        rows = [*read(out)[0].values()]
+    else:
+        every = points_of(options.file)
+        out = Path(options.out) if options.out else out.with_suffix(".jsonl")
+        with stopped(out), progress("planning", len(every)) as advance:
+            rows = study(
+                wanted=every, jobs=options.jobs or cores(), out=out, watch=lambda row: advance(str(row["network"]))
+            )
+    if picture:
+        from refimpl.studies.grid.pictures import drawn
+
+        save(drawn(options.draw, rows), picture)
     if options.json:
         print_json(rows)
         return DONE
@@ -56,6 +72,8 @@ def run(options: argparse.Namespace) -> int:
     for why in dict.fromkeys(row["why"] for row in rows if row["fits"] is None):
         say(f"refused: {why}")
     say(f"Rows: {out}")
+    if picture:
+        say(f"Picture: {picture}")
     return DONE
 
 
@@ -63,21 +81,22 @@ def points_of(path: str) -> list[GridPoint]:
     """The points of a study's file; raises `StudyError`."""
     given = toml_tables(path, StudyError)
     for name, value in given.items():
-        if name not in (*PRODUCT, "least", "points"):
-            near = closest(name, [*PRODUCT, "least", "points"])
+        if name not in (*PRODUCT, *FLAGS, "points"):
+            near = closest(name, [*PRODUCT, *FLAGS, "points"])
             raise StudyError(f"{path}: there is no {name!r}; did you mean {near}?")
         if name in PRODUCT and not isinstance(value, list):
             raise StudyError(f"{path}: {name} is {value!r}; give a list")
-    least = given.get("least", False)
-    if not isinstance(least, bool):
-        raise StudyError(f"{path}: least is {least!r}; give true or false")
+        if name in FLAGS and not isinstance(value, bool):
+            raise StudyError(f"{path}: {name} is {value!r}; give true or false")
+    flags = {name: given.get(name, False) for name in FLAGS}
     product = {name: given[name] for name in PRODUCT if name in given}
-    found = points(**{"setups": []} | product, least=least) if "networks" in product else []
-    fields = set(get_type_hints(GridPoint)) - {"with_least"}
+    found = points(**{"setups": []} | product, **flags) if "networks" in product else []
+    fields = set(get_type_hints(GridPoint)) - {f"with_{name}" for name in FLAGS}
     for one in given.get("points", []):
         if not isinstance(one, Mapping) or not {"network", "setup", "machine"} <= set(one) <= fields:
             raise StudyError(f"{path}: a point is {one!r}; give network, setup, machine, and perhaps budget and batch")
-        found.append(GridPoint(**{**one, "budget": str(one.get("budget", "")), "with_least": least}))
+        asked = {f"with_{name}": value for name, value in flags.items()}
+        found.append(GridPoint(**{**one, "budget": str(one.get("budget", "")), **asked}))
     if not found:
         raise StudyError(f"{path} names no networks; write, for instance, {EXAMPLE}")
     return found

@@ -20,7 +20,7 @@ class StudyError(RefimplError, ValueError):
 
 def points(
     networks: Sequence[str], setups: Sequence[str], machines: Sequence[str] = ("titan-x",), budgets: Texts = ("",),
-    batches: Batches = (None,), least: bool = False,
+    batches: Batches = (None,), least: bool = False, spread: bool = False,
 ) -> list[GridPoint]:  # fmt: skip
     """The product, network by network."""
     given_lists = {
@@ -30,15 +30,16 @@ def points(
         if isinstance(given, str) or not given:
             raise StudyError(f"{what} is {given!r}; give a list of one or more")
     return [
-        GridPoint(network, setup, machine, str(budget), batch, least)
+        GridPoint(network, setup, machine, str(budget), batch, least, spread)
         for network, batch, machine, budget, setup in product(networks, batches, machines, budgets, setups)
     ]
 
 
 def study(
     networks: Sequence[str] = (), setups: Sequence[str] = (), machines: Sequence[str] = ("titan-x",),
-    budgets: Texts = ("",), batches: Batches = (None,), least: bool = False, wanted: Sequence[GridPoint] = (),
-    jobs: int = 1, out: str | Path | None = None, watch: Callable[[Row], None] = lambda row: None,
+    budgets: Texts = ("",), batches: Batches = (None,), least: bool = False, spread: bool = False,
+    wanted: Sequence[GridPoint] = (), jobs: int = 1, out: str | Path | None = None,
+    watch: Callable[[Row], None] = lambda row: None,
     work: Callable[[GridPoint], Row] | None = None,
 ) -> list[Row]:  # fmt: skip
     """The rows of the product, and of the points `wanted` beside it, in this order.
@@ -50,6 +51,7 @@ def study(
         budgets: bytes, "12GiB", 0.5 of what the baseline needs, "least+50%" of the way to that from the setup's least.
         batches: images an iteration; None: the network's own number; "largest": the largest that fits.
         least: whether each row of the product says the setup's least budget, too.
+        spread: whether it says an interval of its slow-down, on machines that differ from the model.
         wanted: points beside the product.
         jobs: processes.
         out: the file of rows; None: nothing is kept.
@@ -60,5 +62,8 @@ def study(
         StudyError: says what to write.
         RowsError: the file holds something else, or another study writes it.
     """
-    every = [*(points(networks, setups, machines, budgets, batches, least) if networks or not wanted else ()), *wanted]
+    every = [
+        *(points(networks, setups, machines, budgets, batches, least, spread) if networks or not wanted else ()),
+        *wanted,
+    ]
     return answers(work or row, list(dict.fromkeys(every)), jobs, out, watch)

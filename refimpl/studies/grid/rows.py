@@ -19,6 +19,7 @@ from refimpl.fit.by_name import budget_bytes
 from refimpl.fit.least_budget import least_budget, needed_by_baseline
 from refimpl.fit.many_plans import Row
 from refimpl.machine import Machine
+from refimpl.machine.possible import MachineSeconds, PossibleMachines, interval
 from refimpl.names.budgets import parse
 from refimpl.names.machines import named
 from refimpl.names.presets import setup as setup_named
@@ -35,6 +36,7 @@ FIELDS = {
     "network": "as it was named", "setup": "as it was named", "machine": "as it was named",
     "budget": "as it was written; empty: all of the machine's memory", "batch": "images or sequences an iteration",
     "with_least": "whether the setup's least budget was asked for",
+    "with_spread": "whether the slow-down's interval was asked for",
     "largest": "whether that is the largest batch tried that fits; of a search, its setup that needs least memory",
     "version": "of this package",
     "fits": "whether there is a program; empty where the question itself was refused",
@@ -43,6 +45,8 @@ FIELDS = {
     "pool_bytes": "the part of it that the program's blocks may use",
     "peak_bytes": "the most that they use", "resident_bytes": "of weights, gradients and states, all the time",
     "seconds": "of an iteration", "slow_down": "seconds over those of the baseline with memory enough",
+    "slow_down_low": "its 5th percentile on 64 machines that differ from the model, where it was asked for",
+    "slow_down_high": "its 95th percentile there",
     "offloaded_bytes": "copied to the host, as the policy wants it", "prefetched_bytes": "copied back in time",
     "on_demand_bytes": "copied back when a step needs them", "evicted_bytes": "copied to the host by a cache",
     "again": "forward steps that run again", "waits": "of one stream for another",
@@ -61,6 +65,7 @@ class GridPoint(NamedTuple):
     budget: str = ""  #: as `refimpl plan --budget` has it, or "least+50%"; empty: the machine's memory
     batch: int | str | None = None  #: None: the network's own; `LARGEST`
     with_least: bool = False  #: whether the row says the setup's least budget, which takes about ten plans
+    with_spread: bool = False  #: whether it says an interval of the slow-down, which takes about two simulations
 
     @property
     def key(self) -> str:
@@ -101,7 +106,8 @@ def row(point: GridPoint, planned: Callable[[Network, Setup, Machine, int], Prog
         if not own_code.raised(error):
             raise
         return made | {"why": own_code.error_line(error)}
-    return made | {"planning_seconds": process_time() - began} | of_program(program, machine)
+    made |= {"planning_seconds": process_time() - began} | of_program(program, machine)
+    return made | (spread_of(program, machine) if point.with_spread else {})
 
 
 def of_program(program: Program, machine: Machine) -> Row:
@@ -130,7 +136,22 @@ def of_largest(point: GridPoint, setup: Setup, machine: Machine) -> Row:
     made |= {"why": found.no_kernel}
     if found.program is None:
         return made | {"fits": False, "why": f"not even a batch of 1 fits {size(budget)}"}
-    return made | {"resident_bytes": found.program.network.resident_bytes} | of_program(found.program, machine)
+    made |= {"resident_bytes": found.program.network.resident_bytes} | of_program(found.program, machine)
+    return made | (spread_of(found.program, machine) if point.with_spread else {})
+
+
+def spread_of(program: Program, machine: Machine) -> Row:
+    """The interval of its slow-down."""
+    machines, baseline = possible_baseline(program.network, machine)
+    low, high = interval(program.possible_seconds(machines) / baseline)
+    return {"slow_down_low": low, "slow_down_high": high}
+
+
+@lru_cache(maxsize=2)
+def possible_baseline(network: Network, machine: Machine) -> tuple[PossibleMachines, MachineSeconds]:
+    """The machines, and the seconds of the baseline with memory enough on each."""
+    machines = PossibleMachines(machine)
+    return machines, unlimited_baseline(network, machine).possible_seconds(machines)
 
 
 def fingerprint(program: Program) -> str:

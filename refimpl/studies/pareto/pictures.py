@@ -13,7 +13,7 @@ from matplotlib.ticker import NullLocator
 
 from refimpl.report import style
 
-COLOURS = (style.GREY, style.BLUE, style.GREEN, style.ORANGE, style.PURPLE, style.SKY, style.OLIVE)
+OTHERS = (*style.PAPER_COLOURS.values(), *style.OTHER_COLOURS)  #: of setups of --with, in their order
 HIGHEST = 3.2  #: slow-down; lines go on above it
 TICKS = 6  #: on the axis of budgets
 
@@ -49,7 +49,8 @@ def pareto_picture(
         axes: Axes = figure.subplots()
         right = budgets[-1] * (budgets[-1] / min(single_step, budgets[0])) ** 0.04
         draw = partial(steps, axes, budgets, right)
-        for colour, (name, group) in zip(COLOURS, groups.items(), strict=False):
+        for other, (name, group) in zip(OTHERS, groups.items(), strict=False):
+            colour = style.PAPER_COLOURS.get(name, other)
             for number, line in enumerate(group.thin):
                 label = name if group.bold is None and number == 0 else None
                 width, alpha = (0.6, 0.45) if group.bold else (1.2, 1.0)
