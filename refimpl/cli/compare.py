@@ -156,13 +156,17 @@ class RowMaker:
         (network, budget), group = self.cases[where[0]], self.groups[where[1]]
         return row(group, self.common, network, self.machine, budget, self.options, self.advance)[:2]
 
+    def name(self, where: tuple[int, int]) -> str:
+        (network, budget), group = self.cases[where[0]], self.groups[where[1]]
+        return f"{network.name} under {group.paper or group.setups[0].name} within {size(budget)}"
+
 
 def planned(make: RowMaker, jobs: int, advance: Advance) -> list[list[CompareRow]]:
     """The rows of each case, planned in as many processes; within one alone, a long search says how far it is."""
     places = [(case, group) for case in range(len(make.cases)) for group in range(len(make.groups))]
     found: dict[tuple[int, int], CompareRow] = {}
     work = replace(make, advance=advance) if jobs == 1 else replace(make, groups=[*map(unwatched_group, make.groups)])
-    for place, made in workers.results(work, places, jobs):
+    for place, made in workers.results(work, places, jobs, make.name):
         found[place] = made
         if jobs > 1:
             advance(made[0].name, by=len(make.groups[place[1]].setups))

@@ -1,37 +1,48 @@
 """One piece of work after another, in several processes, each result as soon as it is there.
 
-Results do not depend on the number of processes.  A user's own modules are imported in each.
+Results do not depend on the number of processes.  A user's own modules are imported in each.  A process that is
+killed costs the task that it was at: another process takes its place, and the end says which tasks have no result.
 """
 
 from __future__ import annotations
 
 import pickle
 import signal
+import sys
+import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from functools import cache
-from multiprocessing import active_children, get_context, resource_tracker
+from contextlib import contextmanager, suppress
+from multiprocessing import connection, current_process, get_context, resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
 from refimpl.network.imported import own_code
-from refimpl.text import RefimplError
+from refimpl.text import RefimplError, counted
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+MOST_KILLED = 3  #: processes: after these no task is begun
+NO_MAIN = 3  #: how a process ends that was to begin with a script which itself begins processes
 
 
 class WorkerKilled(RefimplError):
-    """A process that worked was ended."""
+    """Processes that worked have died: which tasks have no result."""
+
+
+class WorkerTraceback(Exception):
+    """The cause of an error that a process raised: its traceback there."""
 
 
 class CannotBeSent(RefimplError, ValueError):
     """Work that only this process can do."""
 
 
-def results(work: Callable[[Task], Result], tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, Result]]:
+def results(
+    work: Callable[[Task], Result], tasks: Sequence[Task], jobs: int, name: Callable[[Task], str] = str
+) -> Iterator[tuple[Task, Result]]:
     """Each task with what `work` makes of it: in order by this process alone, else as they are done.
 
     Where the caller stops, the processes are ended.
@@ -40,26 +51,60 @@ def results(work: Callable[[Task], Result], tasks: Sequence[Task], jobs: int) ->
         work: it is pickled once; what it keeps from one task to the next is each process's own.
         tasks: these are pickled, too.
         jobs: processes; 1: this one.
+        name: of a task, for people.
 
     Raises:
-        WorkerKilled: a process is gone.
+        WorkerKilled: after all other results: processes died, and their tasks have none.
         CannotBeSent: `work` has something of a class inside a function.
     """
     if jobs == 1:
         yield from ((task, work(task)) for task in tasks)
         return
-    with ProcessPoolExecutor(jobs, get_context("spawn"), begin, (packed(work), own_code.known)) as pool:
-        try:
-            with deaf_children():
-                waiting = {pool.submit(in_process, task): task for task in tasks}
-            for future in as_completed(waiting):
-                yield waiting[future], future.result()
-        except BaseException as error:
-            for process in active_children():
-                process.terminate()
-            if isinstance(error, BrokenProcessPool):
-                raise WorkerKilled("a worker process was killed, perhaps because memory was short") from None
-            raise
+    refuse_inside_of_a_start()
+    given, waiting = packed(work), deque(tasks)
+    busy: dict[Any, tuple[BaseProcess, Task]] = {}  # pipe → the process at its other end, and its task
+    dead: list[tuple[Task, int]] = []
+
+    def hand_out(pipe: Connection, process: BaseProcess) -> None:
+        busy[pipe] = process, waiting.popleft()
+        with suppress(OSError):  # it has died: reading from the pipe finds out
+            pipe.send(busy[pipe][1])
+
+    try:
+        while busy or waiting:
+            while waiting and len(busy) < jobs:
+                hand_out(*started(given))
+            ready: list[Any] = connection.wait([*busy])
+            for pipe in ready:
+                process, task = busy.pop(pipe)
+                try:
+                    result, error, lines = pipe.recv()
+                except (EOFError, OSError):
+                    process.join()
+                    dead.append((task, process.exitcode or 0))
+                    if len(dead) == MOST_KILLED or process.exitcode == NO_MAIN:
+                        waiting.clear()
+                    continue
+                if error is not None:
+                    raise error from WorkerTraceback(lines)
+                if waiting:
+                    hand_out(pipe, process)
+                else:
+                    pipe.close()  # which ends the process
+                yield task, result
+    finally:
+        for process, _ in busy.values():
+            process.terminate()
+    if dead:
+        raise WorkerKilled(of_dead([name(task) for task, _ in dead], [status for _, status in dead]))
+
+
+def of_dead(names: Sequence[str], statuses: Sequence[int]) -> str:
+    """Error text for processes that died: the tasks that they were at, and how the first one ended."""
+    if NO_MAIN in statuses:
+        return 'no process can begin with this script; plan several in parallel below if __name__ == "__main__":'
+    how = f"signal {-statuses[0]}, perhaps because memory was short" if statuses[0] < 0 else f"status {statuses[0]}"
+    return f"{counted(len(names), 'worker process')} died ({how}) at {'; '.join(names)}"
 
 
 def packed(work: object) -> bytes:
@@ -70,6 +115,25 @@ def packed(work: object) -> bytes:
         raise CannotBeSent(
             f"a setup cannot go to other processes; give --jobs 1: {own_code.error_line(error)}"
         ) from None
+
+
+def refuse_inside_of_a_start() -> None:
+    """End a process that is only beginning: it executes the user's script, which asks for processes at once."""
+    if getattr(current_process(), "_inheriting", False):
+        sys.exit(NO_MAIN)
+
+
+# -- one of the processes, seen from here ------------------------------------------------------------------------------
+
+
+def started(given: bytes) -> tuple[Connection, BaseProcess]:
+    """A process that waits for tasks at the other end of a pipe; its end is the pipe's."""
+    here, there = connection.Pipe()
+    process = get_context("spawn").Process(target=serve, args=(there, given, dict(own_code.known)), daemon=True)
+    with deaf_children():
+        process.start()
+    there.close()
+    return here, process
 
 
 @contextmanager
@@ -83,25 +147,30 @@ def deaf_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-_here: list[Callable[[], Callable[[Any], Any]]] = []  # what unpacks the work of a process, once
+# -- and in it ---------------------------------------------------------------------------------------------------------
 
 
-def begin(given: bytes, known: Mapping[str, Path]) -> None:
-    """A process begins; what goes wrong here would end it with a traceback, so nothing is done before a task."""
+def serve(pipe: Connection, given: bytes, known: Mapping[str, Path]) -> None:
+    """Do one task after another, until there are no more; the work is unpacked by the first."""
     own_code.known.update(known)
+    work: list[Callable[[Any], Any]] = []
+    with suppress(EOFError, OSError):  # the process that has asked is done, or gone
+        while True:
+            task = pipe.recv()
+            try:
+                work = work or [pickle.loads(given)]
+                made = pickle.dumps((work[0](task), None, ""))
+            except (Exception, SystemExit) as error:
+                made = pickle.dumps((None, sendable(error), f"\n{traceback.format_exc()}"))
+            pipe.send_bytes(made)
 
-    @cache
-    def work() -> Callable[[Any], Any]:
-        found: Callable[[Any], Any] = pickle.loads(given)
-        return found
 
-    _here.append(work)
-
-
-def in_process(task: Any) -> Any:
+def sendable(error: BaseException) -> BaseException:
+    """An error that another process can raise: of a user's own code there is one of ours with its line."""
+    if own_code.raised(error):
+        return own_code.OwnCodeError(own_code.error_line(error))
     try:
-        return _here[0]()(task)
-    except (Exception, SystemExit) as error:  # of a class that this process alone may have
-        if own_code.raised(error):
-            raise own_code.OwnCodeError(own_code.error_line(error)) from None
-        raise
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # of many classes: it takes other arguments than its text
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error

@@ -12,6 +12,7 @@ from typing import Any
 from refimpl import accudnn, combined, superneurons, vdnn, vdnnpp
 from refimpl.memory import ALLOCATORS
 from refimpl.names.parameters import with_parameters
+from refimpl.network import NetworkError
 from refimpl.network.imported.own_code import error_line, executed, imported
 from refimpl.planner import SLOTS, FixedAddresses, Setup, SetupError, baseline, setup
 from refimpl.planner.setup import KINDS
@@ -97,6 +98,8 @@ def from_outside(what: str, where: str, name: str, kind: type, known: Iterable[s
             raise SetupError(f"{what}: {where} imports {error.name}, which is not installed") from None
         says = f"there is no {where.replace('.', '/')}.py here, and no module {where} is installed"
         raise SetupError(f"{what}={where}:{name}: {says}{offer(where, known)}") from None
+    except NetworkError as error:  # of executing a file
+        raise SetupError(f"{what}: {error}") from None
     except (Exception, SystemExit) as error:
         raise SetupError(f"{what}: {where} cannot be imported: {error_line(error)}") from None
     if name not in found:

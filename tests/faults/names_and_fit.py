@@ -68,4 +68,12 @@ FAULTS = (
         "json.dumps([*self, measured, refimpl.__version__])",
         "tests/refimpl/studies/grid",
     ),
+    Fault(
+        "a task whose process was killed is forgotten",
+        "refimpl/fit/workers.py",
+        "                    dead.append((task, process.exitcode or 0))\n",
+        "                    dead.clear()\n",
+        "tests/refimpl/fit/test_workers.py",
+        slow=True,
+    ),
 )

@@ -67,6 +67,11 @@ class GridPoint(NamedTuple):
     with_least: bool = False  #: whether the row says the setup's least budget, which takes about ten plans
     with_spread: bool = False  #: whether it says an interval of the slow-down, which takes about two simulations
 
+    def __str__(self) -> str:
+        batch = f" ({self.batch})" if self.batch else ""
+        budget = f" within {self.budget}" if self.budget else ""
+        return f"{self.network}{batch} under {self.setup} on {self.machine}{budget}"
+
     @property
     def key(self) -> str:
         """A hash of the fields, of the files of one's own that they name, and of the package's version."""

@@ -26,6 +26,7 @@ from refimpl.network.zoo import build
 from refimpl.planner.largest import attempt
 from refimpl.studies.optimum.bound import lower_bound
 from refimpl.studies.optimum.setups import Named
+from refimpl.text import size
 
 BOUND, COMBINED = "bound", "combined"  #: the curves of the lower bound and of the policy that combines the papers
 
@@ -98,6 +99,9 @@ class CaseTask(NamedTuple):
 
     case: str
     task: Task
+
+    def __str__(self) -> str:
+        return f"{self.task.curve}, {size(self.task.budget) if self.task.budget else 'the least budget'}"
 
     @property
     def key(self) -> str:

@@ -15,6 +15,7 @@ import pytest
 
 from refimpl.fit.many_plans import Row, read
 from refimpl.studies.grid.grid import study
+from refimpl.studies.grid.rows import GridPoint
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command
 from tests.refimpl.cli.test_command import disk_that_fills
@@ -147,6 +148,82 @@ def test_what_fails_in_a_network_of_ones_own_is_a_row_and_the_others_are_planned
     assert never["fits"] is None and lacks(never["why"], "own.py", "line 5", "no such network") == []
     assert lenet["fits"] and (here["fits"] or lacks(here["why"], "no_module_of_this_name") == [])
     assert (here["fits"] is None) == (jobs > 1)
+
+
+DIES = """
+import multiprocessing, os
+
+def net(batch):
+    from refimpl.network.zoo import lenet
+    if batch == 3 and multiprocessing.parent_process():
+        os.kill(os.getpid(), 9)
+    return lenet(batch=batch)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_worker_costs_its_point_which_is_named_and_planned_by_the_next_command(
+    tmp_path: Path, refimpl: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("dies.py").write_text(DIES)
+    Path("grid.toml").write_text('networks = ["dies.py:net"]\nsetups = ["baseline", "vdnn-all"]\nbatches = [2, 3, 4]\n')
+    said = refimpl("study", "grid.toml", "--jobs", 2)
+    assert said.status == 1 and said.err.count("\n") == 1
+    assert lacks(said.err, "signal", "dies.py:net (3) under baseline", "4 rows", "grid.jsonl") == []
+    assert [row["batch"] for row in read(Path("grid.jsonl"))[0].values()].count(3) == 0
+    assert refimpl("study", "grid.toml", "--jobs", 1).status == 0 and len(read(Path("grid.jsonl"))[0]) == 6
+
+
+MODULES = """
+import refimpl
+
+class Binds(refimpl.slots.Offload):
+    name, summary, offers = "binds", "raises in bind", frozenset({"offload"})
+    def bind(self, context):
+        raise RuntimeError("bind fails")
+
+class Hook(refimpl.slots.Offload):
+    name, summary, offers = "hook", "raises in a hook", frozenset({"offload"})
+    def bind(self, context):
+        return self
+    def offloads(self):
+        return {}["hook fails"]
+"""
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_module_that_raises_is_a_row_and_the_others_are_planned(
+    tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("raising_modules.py").write_text(MODULES)
+    Path("raising_import.py").write_text('raise OSError("import fails")')
+    setups = [
+        *(f"vdnn-all offload={name}" for name in ("raising_modules:Binds", "raising_modules:Hook", "raising_import:A")),
+        "raising_import.py:SETUP", "vdnn-all",
+    ]  # fmt: skip
+    *raising, planned = study(["lenet"], setups, batches=[2], jobs=jobs)
+    for row, says in zip(raising, ("bind fails", "hook fails", "import fails", "import fails"), strict=True):
+        assert row["fits"] is None and "\n" not in row["why"], row["setup"]
+        assert lacks(row["why"], says, "raising_import.py" if "import" in says else "raising_modules.py") == []
+    assert planned["fits"]
+
+
+@pytest.mark.parametrize("budget", ["-1", "0", "-3GiB", "12 apples", "0.4GiBs", "least+x%", "nan", "1e+30"])
+def test_a_budget_that_makes_no_sense_is_a_row_that_says_so(budget: str) -> None:
+    (row,) = study(["lenet"], ["baseline"], budgets=[budget], batches=[2])
+    assert row["fits"] is None and lacks(row["why"], budget) == [] and row["seconds"] is None
+
+
+@pytest.mark.parametrize(
+    ("field", "name", "near"),
+    [("network", "nolenet", "lenet"), ("setup", "vdnn-al", "vdnn-all"), ("machine", "titan-y", "titan-x"),
+     ("setup", "vdnn-all ofload=all", "offload")],
+)  # fmt: skip
+def test_an_unknown_name_is_a_row_that_offers_the_nearest(field: str, name: str, near: str) -> None:
+    (row,) = study(wanted=[GridPoint("lenet", "baseline", "titan-x", batch=2)._replace(**{field: name})])  # type: ignore[arg-type]
+    assert row["fits"] is None and lacks(row["why"], near) == []
 
 
 def test_a_full_disk_names_the_file(tmp_path: Path, refimpl: Command) -> None:
