@@ -24,6 +24,7 @@ from typing import Any
 from refimpl.backend.bound_program import function_of, refuse_foreign
 from refimpl.backend.host_thread import host_stream
 from refimpl.backend.initial_state import constants, first_values
+from refimpl.backend.no_waits import no_waits
 from refimpl.backend.orders import awaited
 from refimpl.backend.run_errors import RunError
 from refimpl.backend.schedules import SHAPES, Schedule
@@ -43,7 +44,7 @@ from refimpl.planner import (
     Wait,
     Work,
 )
-from refimpl.planner.instructions import DEVICE, STORE
+from refimpl.planner.instructions import COMPUTE, DEVICE, STORE
 from refimpl.planner.listing import FUTURE
 from refimpl.text import size
 
@@ -105,6 +106,7 @@ class _Writer:
         self.step_of_call = {call: step for step in self.network.steps for call in step.calls}
         self._look_forwards()
         self._look_backwards()
+        self.no_wait = no_waits(program)
 
     def _of_the_batch(self) -> Iterator[tuple[Tensor, str]]:
         """The inputs, and every loss with its labels, and what they are called."""
@@ -352,11 +354,12 @@ class _Writer:
             future = "" if fate is None or stays else f", to be {FUTURE[fate.name]}"
             return packed(f"{self.name(i.tensor)} = at", self._place(i.tensor, i.address), size(i.nbytes) + future)
         if isinstance(i, Launch):
-            return self._launch(i)
+            return self._launch(i, self.no_wait.get(position, ""))
         if isinstance(i, Copy):
             to = "host" if isinstance(i, CopyOut) else "device"
             given = [self.buffer(i.tensor, i.pinned_address), f"stream={self.streams[i.stream]}"]
-            return packed(f"{self.name(i.tensor)}.copy_to_{to}", given, self._why(i))
+            why = "; ".join(filter(None, (self._why(i), self.no_wait.get(position))))
+            return packed(f"{self.name(i.tensor)}.copy_to_{to}", given, why)
         if isinstance(i, HostCopy):
             given = [i.op, quoted(i.tensor.name), self.buffer(i.tensor, i.pinned_address)]
             return packed("on_host", given, f"{size(i.nbytes)}, about {size(i.planned)} {i.codec.packed}")
@@ -390,7 +393,9 @@ class _Writer:
             last = wait.step == len(self.network.steps)
             setup = self.program.setup
             if setup.join or setup.barrier or then is None:
-                return f"join: the next {'iteration' if last else 'layer'} starts after this"
+                if wait.stream == COMPUTE:
+                    return f"join: the next {'iteration' if last else 'layer'} starts after this"
+                return f"join: copies of the next {'iteration' if last else 'layer'} start after this"
         what = then.call.function if isinstance(then, Launch) else "the copy"
         if then.stream == self.host:
             what = "the thread"
@@ -421,7 +426,7 @@ class _Writer:
                 name = self.name(work.tensor) if on_device else self.buffer(work.tensor, region.address)
                 yield name, region.memory, region.address, region.address + region.nbytes, written
 
-    def _launch(self, i: Launch) -> Iterable[str]:
+    def _launch(self, i: Launch, no_wait: str) -> Iterable[str]:
         given = dict(i.call.arguments)
         if i.choice is not None:
             given["algorithm"] = i.choice.algorithm
@@ -445,7 +450,8 @@ class _Writer:
             said.append(f"workspace={self.name(buffer)}{part}")
         step = self.step_of_call[i.call]
         again = f"{step.layer} again: its output was dropped" if i.rebuild else ""
-        return packed(i.call.function, [*said, f"stream={self.streams[i.stream]}"], again)
+        why = "; ".join(filter(None, (again, no_wait)))
+        return packed(i.call.function, [*said, f"stream={self.streams[i.stream]}"], why)
 
     def _value(self, value: Any) -> str:
         if isinstance(value, Tensor):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 ABOUT = """`train_step` has the plan's steps one after another. Kernels run on the stream `compute`, copies on $movers.
 A tensor has its name from `at(address, shape)`, where the plan allocates its bytes in the arena, to `del`, where it
-frees them. Work given to a stream after `event[...].wait(stream)` starts when what was recorded there has happened;
-a comment says why. `--help` says what the script can be given. `python -m kernels.targets.emulated SCRIPT` runs it
-without a GPU, slowly, with every access checked. Written by: $command"""
+frees them: `del x` calls nothing on the device, it says that later tensors may have x's bytes. Work given to a stream
+after `event[...].wait(stream)` starts when what was recorded there has happened; a comment says why, and also where no
+wait is needed. A stream runs its own work in order. `--help` says what the script can be given.
+`python -m kernels.targets.emulated SCRIPT` runs it without a GPU, slowly, with every access checked.
+Written by: $command"""
 
 HEAD = '''"""$title
 
@@ -27,7 +29,8 @@ SEED, CLASSES, LEARNING = $seed, $classes, $learning
 # -- Memory, streams, events
 arena = cuda.device_array($arena, np.uint8)  # $arena_size of device memory
 pinned = cuda.pinned_array($pinned, np.uint8)  # $pinned_size of host memory; copies to it run beside kernels
-$streams = $made  # none waits for another, unless told
+# None waits for another, unless told.  (Each of Numba's `cuda.stream()` waits for the default stream, and it for them.)
+$streams = $made
 event = defaultdict(gpu.CudaEvent)  # by name; each is made when it is first used
 state = {}  # what training keeps from one iteration to the next: name → array, first value, spread
 

@@ -22,6 +22,7 @@ import pytest
 from refimpl.backend import RunError, Trainer
 from refimpl.backend.bound_program import function_of
 from refimpl.backend.named_data import NamedSynthetic
+from refimpl.backend.no_waits import no_waits
 from refimpl.backend.orders import awaited
 from refimpl.backend.schedules import Schedule
 from refimpl.backend.script import WIDTH, written_out
@@ -33,6 +34,7 @@ from refimpl.network import Builder, Network, Setting, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import (
     Allocate,
+    Copy,
     CopyIn,
     CopyOut,
     DoesNotFit,
@@ -42,6 +44,7 @@ from refimpl.planner import (
     Program,
     Record,
     ToStore,
+    Wait,
     plan,
 )
 from tests.messages import raises_naming
@@ -245,11 +248,14 @@ def check(program: Program, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_lenet_under_vdnn_is_short_and_needs_nothing_of_refimpl(monkeypatch: pytest.MonkeyPatch) -> None:
     text = check(plan(build("lenet", 32), wanted("vdnn-all"), H100, 1 << 30), monkeypatch)
-    assert text.count("\n") <= 250
+    assert text.count("\n") <= 260
     modules = {name for node in ast.walk(ast.parse(text)) for name in imported(node)}
     assert modules <= sys.stdlib_module_names | {"numpy", "kernels"}
     assert 'event["relu1 forward"].wait(memory)  # the copy reads conv1_out\n' in text
     assert 'event["conv1 copied out"].wait(compute)  # join: the next layer starts after this\n' in text
+    assert 'event["pool1 forward"].wait(memory)  # join: copies of the next layer start after this\n' in text
+    assert "# prefetch: for conv2 backward; no wait: implied by the join of step 6\n" in text
+    assert "losses_pinned, stream=memory)  # result; no wait: implied by the join of step 12\n" in text
 
 
 def imported(node: ast.AST) -> list[str]:
@@ -279,6 +285,21 @@ def test_a_script_does_what_the_program_says_under_every_preset(network: str, mo
     assert "on_host(compress, " in text
     for comment in (r"takes turns with \w+", r"the thread reads \w+", r"(the copy|[\w.]+) writes \w+ over \w+"):
         assert re.search(f"  # {comment}\n", text)
+
+
+@pytest.mark.parametrize("preset", ["vdnn-all", "vdnnpp-conv", "superneurons-offload", "accudnn"])
+def test_a_script_says_where_no_wait_is_needed_and_the_program_is_ordered_there(preset: str) -> None:
+    """Of each such line, the step that it names has a wait on the line's stream, and nothing waits just before it."""
+    program = least_plan(build("tiny-resnet", 16), wanted(preset), H100, 0.3)
+    found = no_waits(program)
+    assert found
+    for position, why in found.items():
+        stream = program.instructions[position].stream  # type: ignore[union-attr]
+        before = [i for i in program.instructions[:position] if getattr(i, "stream", None) == stream]
+        if "same stream" not in why:
+            step = int(why.rpartition(" ")[2])
+            assert any(isinstance(i, Wait) and i.step == step for i in before), why
+        assert isinstance(program.instructions[position], Copy | Launch)
 
 
 def test_what_is_dropped_is_named_where_it_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
