@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import csv
 from collections.abc import Mapping
+from io import StringIO
 from pathlib import Path
 from typing import get_type_hints
 
@@ -17,7 +19,7 @@ from refimpl.fit.many_plans import Row, read
 from refimpl.report.tables import Column, Table
 from refimpl.studies.grid.grid import StudyError, points, study
 from refimpl.studies.grid.rows import GridPoint
-from refimpl.text import closest, size, toml_tables
+from refimpl.text import closest, harmless, size, toml_tables
 
 PRODUCT = ("networks", "setups", "machines", "budgets", "batches")  #: keys of a study's file, each a list
 FLAGS = ("least", "spread")  #: and these, each true or false
@@ -35,6 +37,7 @@ def add(parser: Parser) -> None:
             "refimpl study grid.toml",
             "refimpl study grid.toml --jobs 8 --out rows.jsonl",
             "refimpl study rows.jsonl --draw profile --picture profile.png",
+            "refimpl study rows.jsonl --csv > rows.csv",
         ],
     )
     parser.add_argument("file", metavar="FILE", help="what is planned, in TOML; or, to draw them, rows that are there")
@@ -46,6 +49,7 @@ def add(parser: Parser) -> None:
         help="what --picture draws: setup by budget; slow-down over budget, with the intervals of spread = true; the "
         f"share of points within a factor of the best; slow-down over memory (default: {KINDS[0]})",
     )  # fmt: skip
+    parser.add_argument("--csv", action="store_true", help="the rows for a spreadsheet, on standard output")
     shared_options.json(parser)
 
 
@@ -67,6 +71,9 @@ def run(options: argparse.Namespace) -> int:
         save(drawn(options.draw, rows), picture)
     if options.json:
         print_json(rows)
+        return DONE
+    if options.csv:
+        print(harmless(as_csv(rows)), end="")
         return DONE
     show_table(table(rows))
     for why in dict.fromkeys(row["why"] for row in rows if row["fits"] is None):
@@ -100,6 +107,15 @@ def points_of(path: str) -> list[GridPoint]:
     if not found:
         raise StudyError(f"{path} names no networks; write, for instance, {EXAMPLE}")
     return found
+
+
+def as_csv(rows: list[Row]) -> str:
+    """A line a row, below the names of the fields."""
+    text = StringIO()
+    lines = csv.DictWriter(text, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
+    lines.writeheader()
+    lines.writerows(rows)
+    return text.getvalue()
 
 
 def table(rows: list[Row]) -> Table:

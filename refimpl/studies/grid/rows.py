@@ -90,6 +90,7 @@ def row(point: GridPoint, planned: Callable[[Network, Setup, Machine, int], Prog
     """
     made: Row = dict.fromkeys(FIELDS) | point._asdict() | {
         "key": point.key, "version": refimpl.__version__, "largest": point.batch == LARGEST,
+        "batch": point.batch if isinstance(point.batch, int) else None,
     }  # fmt: skip
     began = process_time()
     try:

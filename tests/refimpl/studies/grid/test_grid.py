@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from refimpl.studies.grid.grid import StudyError, points, study
 from refimpl.studies.grid.rows import FIELDS, GridPoint, fingerprint, row
 from tests.messages import raises_naming
 
+ROOT = Path(__file__).parents[4]
 SETUPS, BUDGETS = ["baseline", "vdnn-dyn", "superneurons"], [0.6, "least+50%"]
 
 
@@ -137,6 +141,49 @@ def test_another_text_of_ones_own_file_is_planned_again(
     for file in ("nets.py", "mine.py", "box.toml"):
         Path(file).write_text("2")
     assert point.key != before
+
+
+@pytest.fixture(scope="module")
+def all_kinds(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Row]]:
+    """A file with more than a hundred rows, of which the first hundred do not fit and one is refused, and its rows."""
+    out = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    never = [GridPoint("tiny-vgg", "vdnn-all", "titan-x", str(nbytes), 4) for nbytes in range(1000, 1110)]
+    refused = GridPoint("tiny-vgg", "no-such", "titan-x", batch="largest")
+    largest = GridPoint("tiny-vgg", "vdnn-all", "titan-x", "2MiB", "largest")
+    asked = small(budgets=["least"], least=True, spread=True, setups=["superneurons"], out=out)
+    return out, [*study(wanted=[*never, refused, largest], out=out), *asked]
+
+
+def test_a_row_is_flat_and_a_field_has_one_type_in_all_rows(all_kinds: tuple[Path, list[Row]]) -> None:
+    types = {name: {type(one[name]) for one in all_kinds[1]} - {type(None)} for name in FIELDS}
+    assert {
+        name: found for name, found in types.items() if len(found) != 1 or not found <= {str, int, float, bool}
+    } == {}
+
+
+READERS = re.findall(
+    r"^rows = (.*rows\.jsonl.*)", (ROOT / "docs" / "study.md").read_text(encoding="utf-8"), re.MULTILINE
+)
+
+
+@pytest.mark.parametrize("line", READERS)
+def test_the_lines_of_the_page_that_read_rows(
+    line: str, all_kinds: tuple[Path, list[Row]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = pytest.importorskip(line.partition(".")[0], reason="of the page's readers, this one is not installed")
+    out, rows = all_kinds
+    monkeypatch.chdir(out.parent)
+    found = eval(line, {library.__name__: library})
+    assert list(found.columns) == [*FIELDS] and len(found) == len(rows)
+    assert found["again"].sum() == sum(one["again"] or 0 for one in rows)
+
+
+def test_rows_as_csv(all_kinds: tuple[Path, list[Row]], capsys: Any) -> None:
+    out, rows = all_kinds
+    assert cli.main(["study", str(out), "--csv"]) == 0
+    found = list(csv.DictReader(StringIO(capsys.readouterr().out)))
+    assert [[*one] for one in found] == [[*FIELDS]] * len(rows)
+    assert sorted(one["program"] for one in found) == sorted(one["program"] or "" for one in rows)
 
 
 @pytest.mark.slow
