@@ -27,6 +27,7 @@ from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Program, Setup, SetupError
 from refimpl.planner.heading import heading
 from refimpl.planner.largest import unlimited_baseline
+from refimpl.report.attribution import attributions
 from refimpl.report.comparison import Compared, Spread, compared, misfit
 from refimpl.report.json import misfit_json, plan_json
 from refimpl.report.tables import GAP, WIDTH, Table, compare_table
@@ -58,7 +59,8 @@ def add(parser: Parser) -> None:
         "Plan several setups for the same networks, machine and budget, and show them side by side. "
         'A setup is a preset and slot=module words, in quotes, as in "vdnn-all, join=no".  Without --with: of every '
         "paper the fastest setup that fits, over all combinations of its own modules, and why its other policies are "
-        "not the row.  --set, --algorithms and --recompute hold for every row that does not say otherwise.",
+        "not the row.  The last lines say what each row loses its time to.  "
+        "--set, --algorithms and --recompute hold for every row that does not say otherwise.",
         [
             "refimpl compare vgg16 --batch 64 --machine rtx-3060 --budget 6GiB",
             'refimpl compare vgg16 resnet50 --with baseline --with "liveness=layer-wise algorithms=memory"',
@@ -131,6 +133,8 @@ def run(options: argparse.Namespace) -> int:
         if options.least:
             table = with_least(table, [document.get("least_budget_bytes") for _, document in rows])
         show_table(fit_to_width(without_agreement(table)))
+        if spent := attributions([(row.paper or row.name, row.attribution) for row, _ in rows]):
+            wrapped(spent)
     if not options.setups and not options.effort:
         wrapped(f"combined: the fastest of at most {EFFORT} plans; --effort N makes N, and can find a faster one.")
     for network in networks:
@@ -268,6 +272,8 @@ def row(
         document |= misfit_json(network, best.tried[0].setup, machine, budget, error)
     else:
         document |= short_json(names[0], rows[0])
+    if rows[0].attribution:
+        document["attribution"] = rows[0].attribution.document
     document = {name: value for name, value in document.items() if name not in LEFT_OUT}
     if options.least:
         needs = [least(network, one.setup, machine) for one in (best.tried[:1] if best.program else best.tried)]

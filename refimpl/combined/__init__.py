@@ -13,19 +13,19 @@ It is ours, no paper's.
 | `seeds` | the two-parameter family of fates: read this first |
 | `judge` | the planner as the judge of a setup |
 | `search` | the search, and the preset `combined` |
-| `losses` | where a program loses time |
 """
 
 from refimpl.combined.farthest import FarthestNextUse
 from refimpl.combined.fates import Fates
 from refimpl.combined.file import FILLED, Saved, load, saved, setup_with, text
-from refimpl.combined.losses import Losses
 from refimpl.combined.maps import Maps
 from refimpl.combined.modules import Dropped, InTime, Offloaded, OnceDrained
 from refimpl.combined.search import COMBINED, Combined
 from refimpl.combined.seeds import ALGORITHMS, fates_of, prices, seed
+from refimpl.planner import Losses
 
 __all__ = [
-    "ALGORITHMS", "COMBINED", "FILLED", "Combined", "Dropped", "FarthestNextUse", "Fates", "InTime", "Losses", "Maps",
-    "Offloaded", "OnceDrained", "Saved", "fates_of", "load", "prices", "saved", "seed", "setup_with", "text",
+    "ALGORITHMS", "COMBINED", "FILLED", "Combined", "Dropped", "FarthestNextUse", "Fates", "InTime", "Losses",
+    "Maps", "Offloaded", "OnceDrained", "Saved", "fates_of", "load", "prices", "saved", "seed", "setup_with",
+    "text",
 ]  # fmt: skip

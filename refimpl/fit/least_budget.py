@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
+from refimpl.fit.advice import may_advise
 from refimpl.machine import Machine
 from refimpl.memory.allocation_trace import Event, replay
 from refimpl.memory.base import GRANULARITY
@@ -173,5 +174,5 @@ def alternatives(setup: Setup) -> Iterator[tuple[dict[str, str], Setup]]:
                 continue
             yield {slot: module.name for slot, module in changed.items()}, other
     for name, preset in PRESETS.items():
-        if name not in (setup.preset, "combined"):  # which takes as long as a hundred others
+        if name not in (setup.preset, "combined") and may_advise(name):  # combined takes as long as a hundred others
             yield {"policy": name}, preset.setup

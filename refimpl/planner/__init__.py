@@ -24,14 +24,15 @@ from refimpl.planner.instructions import (
     Work,
 )
 from refimpl.planner.loop import plan
+from refimpl.planner.losses import Losses
 from refimpl.planner.program import Program, Trial
 from refimpl.planner.setup import BASELINE, SLOTS, Setup, SetupError
 from refimpl.planner.setup_search import Search
 from refimpl.planner.verify import Proof, Unsafe
 
 __all__ = [
-    "BASELINE", "COMPUTE", "SLOTS", "Allocate", "Codec", "Copy", "CopyIn", "CopyOut", "Counts", "DoesNotFit", "Fate",
-    "FixedAddresses", "Free", "FromStore", "HostCopy", "Instruction", "Launch", "PlanContext", "Program", "Proof",
-    "Record", "Search", "Setup", "SetupError", "StepRow", "ToStore", "TooSlow", "Trial", "Unsafe", "Wait", "Work",
-    "fixed_addresses", "plan",
+    "BASELINE", "COMPUTE", "SLOTS", "Allocate", "Codec", "Copy", "CopyIn", "CopyOut", "Counts", "DoesNotFit",
+    "Fate", "FixedAddresses", "Free", "FromStore", "HostCopy", "Instruction", "Launch", "Losses", "PlanContext",
+    "Program", "Proof", "Record", "Search", "Setup", "SetupError", "StepRow", "ToStore", "TooSlow", "Trial",
+    "Unsafe", "Wait", "Work", "fixed_addresses", "plan",
 ]  # fmt: skip

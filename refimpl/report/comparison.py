@@ -10,6 +10,7 @@ from refimpl.machine import Timeline
 from refimpl.machine.possible import MachineSeconds, interval
 from refimpl.planner import DoesNotFit, Program
 from refimpl.planner.errors import PinnedDoesNotFit
+from refimpl.report.attribution import Attribution
 from refimpl.report.figures import traffic
 
 
@@ -32,6 +33,7 @@ class Compared:
     misfit: str = ""  #: where and why it does not fit, or why it is refused, a few words; empty if it fits
     paper: str = ""  #: whose best policy this is
     others: tuple[Compared, ...] = ()  #: the paper's other policies
+    attribution: Attribution | None = None  #: where the seconds go
 
     @property
     def fits(self) -> bool:
@@ -53,6 +55,7 @@ def compared(name: str, program: Program, timeline: Timeline) -> Compared:
         seconds=timeline.seconds,
         stall=timeline.stall,
         simulated=timeline.simulated,
+        attribution=Attribution.of(program),
     )
 
 

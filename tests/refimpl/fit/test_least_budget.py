@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import refimpl
+from refimpl.fit import advise_only
 from refimpl.fit import least_budget as fitting
 from refimpl.fit.by_name import budget_bytes
 from refimpl.fit.least_budget import MIB, least_budget, needed_by_baseline
@@ -12,7 +15,7 @@ from refimpl.machine import MACHINES
 from refimpl.memory import BestFit, BlockHeap, BothEnds, FirstFit
 from refimpl.names.presets import baseline, setup
 from refimpl.network.zoo import NETWORKS, build
-from refimpl.planner import Setup
+from refimpl.planner import DoesNotFit, Setup, SetupError
 from refimpl.planner.baseline import LayerWise
 from refimpl.planner.largest import attempt, unlimited
 from tests.matrix import some
@@ -89,3 +92,24 @@ def test_a_remedy_names_a_smaller_pool_or_a_larger_budget() -> None:
         fitting.Remedies(one, one, None)
     )
     assert "smaller" not in str(fitting.Remedies(one, more, None)) and "6MiB" in str(fitting.Remedies(one, more, None))
+
+
+def test_errors_advise_only_the_presets_that_a_reader_has_met() -> None:
+    def advised() -> list[str]:
+        with pytest.raises(DoesNotFit) as found:
+            refimpl.plan("tiny-resnet", "liveness=layer-wise", "titan-x", 0.6)
+        return re.findall(r"--policy (\S+) fits", str(found.value))
+
+    (anything,) = advised()
+    try:
+        advise_only("baseline", anything)
+        assert advised() == [anything]
+        advise_only("baseline", "vdnn-all")
+        assert advised() == ["vdnn-all"] != [anything]
+        advise_only("baseline")
+        assert advised() == []
+        with pytest.raises(SetupError):
+            advise_only("no-such-preset")
+    finally:
+        advise_only()
+    assert advised() == [anything]
