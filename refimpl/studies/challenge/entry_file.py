@@ -15,6 +15,7 @@ from refimpl.studies.challenge.entry import EntryError, timed
 from refimpl.studies.challenge.point_set import BestKnown, ChallengePoint
 from refimpl.studies.grid.rows import GridPoint, fingerprint, network_of
 from refimpl.text import contents, one_line
+from refimpl.vdnnpp import presets as vdnnpp
 
 FORMAT = "refimpl challenge entry 1"
 
@@ -39,7 +40,7 @@ def prove(path: str | Path, cases: Sequence[ChallengePoint]) -> tuple[ChallengeP
         raise EntryError(f"{path} is of a point that this set does not print")
     network, machine = network_of(case.network, case.batch), named(case.machine)
     try:
-        program = read(found.get("program"), network, machine)
+        program = read(found.get("program"), network, machine, vdnnpp.VDNNPP_ALL.pinned)
         if program.budget != case.budget:
             raise EntryError(f"{path} is a program for {program.budget} bytes; the point has {case.budget}")
         program = timed(program)

@@ -21,8 +21,8 @@ from refimpl.names.presets import PRESETS
 from refimpl.network.imported import own_code
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Setup, SetupError, plan
+from refimpl.planner.program_file import document
 from refimpl.studies.grade.confined import CannotConfine, confine
-from refimpl.studies.grade.handed_over import values_of
 from refimpl.studies.grade.lab_tasks import MACHINE, PLAIN, TASKS, LabTask
 from refimpl.text import one_line
 
@@ -52,7 +52,7 @@ def planned(module: ModuleType, task: LabTask, case: Mapping[str, Any]) -> dict[
         program = plan(network, setup_of(module, task), named(MACHINE).with_catalogue("own"), case["budget"])
     except DoesNotFit as error:
         return {"why": one_line(str(error))}
-    return values_of(program)
+    return document(program)
 
 
 def import_all() -> None:
@@ -62,7 +62,7 @@ def import_all() -> None:
     own_code.executed(str(Path(__file__).with_name("__init__.py")), 0)
     own_code.known.clear()
     for preset in ("superneurons", "vdnn-all", "vdnnpp-all", "accudnn"):
-        values_of(plan(build("lenet", 2), PRESETS[preset].setup, named(MACHINE).with_catalogue("own"), 1 << 30))
+        document(plan(build("lenet", 2), PRESETS[preset].setup, named(MACHINE).with_catalogue("own"), 1 << 30))
 
 
 def main(arguments: list[str]) -> int:

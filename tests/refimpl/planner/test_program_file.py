@@ -14,6 +14,8 @@ from refimpl.machine import MACHINES
 from refimpl.planner import Program, Unsafe
 from refimpl.planner.program_file import ProgramFileError, document, read
 from refimpl.studies.grid.rows import fingerprint
+from refimpl.vdnnpp import presets as vdnnpp
+from tests.messages import raises_naming
 
 MACHINE = MACHINES["titan-x"]
 Document = dict[str, Any]
@@ -25,10 +27,11 @@ def planned(setup: str, budget: float | str = 0.6) -> Program:
 
 def reread(found: Document) -> Program:
     """A document on another computer: its text, and a network that is built there."""
-    return read(json.loads(json.dumps(found)), refimpl.networks.tiny_resnet(batch=32), MACHINE)
+    network = refimpl.networks.tiny_resnet(batch=32)
+    return read(json.loads(json.dumps(found)), network, MACHINE, vdnnpp.VDNNPP_ALL.pinned)
 
 
-@pytest.mark.parametrize("setup", ["vdnn-all", "superneurons", "accudnn"])
+@pytest.mark.parametrize("setup", ["vdnn-all", "vdnnpp-all", "superneurons", "accudnn"])
 def test_what_is_read_is_the_program(setup: str) -> None:
     program = planned(setup)
     again = reread(document(program))
@@ -38,10 +41,16 @@ def test_what_is_read_is_the_program(setup: str) -> None:
     assert again.network is not program.network
 
 
-@pytest.mark.parametrize("setup", ["vdnnpp-all", "baseline allocator=driver-calls"])
-def test_what_a_file_cannot_say_is_refused(setup: str) -> None:
-    with pytest.raises(ProgramFileError, match="a file cannot say"):
-        document(planned(setup, "1GiB"))
+def test_calls_of_the_driver_have_no_place_in_a_file() -> None:
+    with raises_naming(ProgramFileError, "driver-calls"):
+        document(planned("baseline allocator=driver-calls", "1GiB"))
+
+
+def test_a_reader_that_stores_no_maps_refuses_a_program_that_does() -> None:
+    found = document(planned("vdnnpp-all"))
+    assert any(one[0] == "to store" for one in found["instructions"])
+    with pytest.raises(ProgramFileError, match="stores maps"):
+        read(found, refimpl.networks.tiny_resnet(batch=32), MACHINE)
 
 
 def first(found: Document, op: str) -> list[Any]:
@@ -72,6 +81,26 @@ def of_another_format(found: Document) -> None:
     found["format"] = "refimpl program 0"
 
 
+def of_another_network(found: Document) -> None:
+    found["outline"] = document(refimpl.plan(refimpl.networks.tiny_resnet(batch=16), "baseline", MACHINE))["outline"]
+
+
+def with_a_text_for_a_flag(found: Document) -> None:
+    first(found, "allocate")[5] = "no"
+
+
+def between_addresses(found: Document) -> None:
+    first(found, "allocate")[3] += 1
+
+
+def without_an_end(found: Document) -> None:
+    found["instructions"] *= 200
+
+
+def by_an_algorithm_of_its_own(found: Document) -> None:
+    next(one for one in found["instructions"] if one[0] == "launch" and one[4])[4] = ["instant", 0]
+
+
 def too_short(found: Document) -> None:
     first(found, "copy out").pop()
 
@@ -82,6 +111,9 @@ def too_short(found: Document) -> None:
         (of_another_tensor, "no such map"), (of_another_call, "out of range"), (at_a_fraction, "0.5 is not a whole"),
         (of_another_kind, "there is no instruction 'launch rockets'"), (without_streams, "it has no streams"),
         (of_another_format, "not a program of the format"), (too_short, "damaged"),
+        (of_another_network, "another network"), (with_a_text_for_a_flag, "'no' is not true or false"),
+        (between_addresses, "no multiple of 512"), (without_an_end, "200 instructions"),
+        (by_an_algorithm_of_its_own, "instant"),
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_refused(damage: Callable[[Document], None], says: str) -> None:

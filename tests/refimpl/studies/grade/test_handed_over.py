@@ -11,9 +11,10 @@ import pytest
 import refimpl
 from refimpl.network.zoo import build
 from refimpl.planner import Program, Unsafe
+from refimpl.planner.program_file import document
 from refimpl.studies.grade.criteria import Handed, judged, proved, repeatable
 from refimpl.studies.grade.drawn_cases import DrawnCase, machine
-from refimpl.studies.grade.handed_over import NotAProgram, program_of, values_of
+from refimpl.studies.grade.handed_over import NotAProgram, program_of
 from refimpl.studies.grade.lab_tasks import TASKS
 from tests.messages import raises_naming
 
@@ -27,7 +28,7 @@ def planned(preset: str, network: str = "tiny-resnet") -> Program:
 
 def handed(program: Program) -> Any:
     """Its values, through JSON."""
-    return json.loads(json.dumps(values_of(program)))
+    return json.loads(json.dumps(document(program)))
 
 
 def read(values: Any, program: Program) -> Program:
@@ -42,7 +43,7 @@ def test_the_same_program_comes_back(preset: str) -> None:
     assert found.simulate().seconds == program.simulate().seconds
     moved = found.counts.offloaded_bytes
     assert moved == program.counts.offloaded_bytes + program.counts.evicted_bytes
-    assert values_of(found)["instructions"][0] == values_of(program)["instructions"][0]
+    assert document(found)["instructions"][0] == document(program)["instructions"][0]
 
 
 def test_what_is_left_out_is_found_by_the_proof() -> None:
@@ -66,16 +67,16 @@ def damaged(values: Any, *path: Any, value: Any) -> Any:
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (("network",), "another", "another network"),
+        (("outline",), "another", "another network"),
         (("granularity",), 4, "multiples of 512"),
         (("instructions",), [["record", 0, 0, 0]] * 100_000, "200 instructions"),
-        (("instructions", 0), ["allocate", 1, "no such tensor", 4, 0, 512], None),
+        (("instructions", 0), ["allocate", 1, "no such tensor", 0, 512, False], None),
         (("instructions", 0), ["execute", "import os"], "is no program of"),
         (("instructions", 0), None, "is no program of"),
         (("instructions", 0), ["record", -1, 0, 0], "-1"),
-        (("instructions", 0), ["record", 1e300, 0, 0], "a number"),
-        (("instructions", 0), ["record", True, 0, 0], "a number"),
-        (("peak",), "much", "'much'"),
+        (("instructions", 0), ["record", 1e300, 0, 0], "a whole number"),
+        (("instructions", 0), ["record", True, 0, 0], "a whole number"),
+        (("peak_bytes",), "much", "'much'"),
         (("resident",), {"a stranger": 0}, "a stranger"),
     ],
 )
@@ -94,8 +95,8 @@ def test_an_algorithms_seconds_are_the_graders() -> None:
     """A submission names an algorithm and a workspace; it cannot say how fast it is."""
     program = planned("vdnn-all")
     values = handed(program)
-    launch = next(it for it in values["instructions"] if it[0] == "launch" and it[5])
-    launch[5] = ["instant", 0]
+    launch = next(it for it in values["instructions"] if it[0] == "launch" and it[4])
+    launch[4] = ["instant", 0]
     with raises_naming(NotAProgram, "instant"):
         read(values, program)
 
