@@ -239,6 +239,8 @@ def test_a_failure_cuts_the_iteration_off(program: Program, monkeypatch: pytest.
             made.step(*draw_batch(program.network))
         with raises_naming(RunError, "checkpoint"):
             made.step(*draw_batch(program.network))
+        with raises_naming(RunError, "checkpoint"):
+            made.timeline()
 
 
 def test_work_that_never_ends_is_an_error(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:

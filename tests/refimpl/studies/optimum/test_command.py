@@ -35,6 +35,8 @@ def test_bound_enumeration_and_policies_are_in_order(refimpl: Command) -> None:
     assert len(found["enumerated"]["maps"]) == 2 and len(found["bound"]["left_out"]) >= 4
     times = {one["policy"]: one["seconds"] for one in found["policies"]}
     assert {"vDNN", "vDNN++", "SuperNeurons", "AccUDNN"} < {*times} and times["baseline"] is None
+    setups = {one["policy"]: one["setup"] for one in found["policies"]}
+    assert setups["baseline"] is None and "vdnn" in setups["vDNN"]
     for one in found["policies"]:
         if one["seconds"]:
             assert one["over_bound"] == one["seconds"] / bound >= 1 and one["over_floor"] >= one["over_bound"]
