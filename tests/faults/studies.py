@@ -162,4 +162,19 @@ FAULTS = (
         "        if False:",
         "tests/refimpl/planner/test_program_file.py tests/refimpl/studies/grade/test_handed_over.py",
     ),
+    Fault(
+        "two threads may touch the same shared element without a barrier between them",
+        "refimpl/studies/grade/kernel_threads.py",
+        "            if others.get(place, thread) != thread:\n",
+        "            if False:\n",
+        "tests/refimpl/studies/grade/test_kernel_threads.py",
+    ),
+    Fault(
+        "a script's waits are not proved for the hidden batches",
+        "refimpl/studies/grade/waits_lab.py",
+        "for case in cases if (why := unsafe(case, marks))",
+        "for case in cases if (why := unsafe(case, marks) and '')",
+        "tests/refimpl/studies/grade/test_labs.py",
+        slow=True,
+    ),
 )

@@ -9,6 +9,7 @@
 | `handed_over` | a program as plain values: the only thing that comes out of it |
 | `criteria` | the judge, who believes nothing else: proof, bits, bytes, seconds, bound |
 | `waits_lab` | the lab whose submission is a script: it is read, and never executed |
-| `kernel_lab` | the lab whose submission is a kernel |
+| `kernel_lab`, `kernel_threads` | the lab whose submission is a kernel, and the threads that are counted |
+| `every_lab` | any of them, by its name |
 | `contest` | many submissions, ranked |
 """

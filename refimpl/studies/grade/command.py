@@ -17,6 +17,7 @@ from refimpl.studies.grade import contest
 from refimpl.studies.grade.confined import Limits
 from refimpl.studies.grade.criteria import MOST_SOURCE, PASS_MARK, Grade, grade
 from refimpl.studies.grade.drawn_cases import cases
+from refimpl.studies.grade.every_lab import LABS, grade_lab
 from refimpl.studies.grade.lab_tasks import TASKS
 from refimpl.text import contents, counted
 
@@ -25,7 +26,7 @@ OPEN_SEED = 1  #: of the cases that everybody knows
 
 def add(parser: Parser) -> None:
     parser.describe(
-        "Grade a file of modules for a lab of the course.  The file is executed in a process of its own with little "
+        "Grade a file for a lab of the course.  The file is executed in a process of its own with little "
         "time, memory and reach; it plans networks within budgets that are drawn from a seed, and what it hands over "
         "is proved, trained and compared here.  Without --seed the cases are those that everybody knows.  Exit status: "
         f"0 with {PASS_MARK} of 100 points or more, 1 with fewer, 2 wrong use.  docs/course.md says what counts.",
@@ -36,7 +37,7 @@ def add(parser: Parser) -> None:
         ],
     )  # fmt: skip
     parser.add_argument("file", metavar="FILE", nargs="?", help="the submission")
-    parser.add_argument("--task", metavar="LAB", help=f"the lab: {', '.join(TASKS)}")
+    parser.add_argument("--task", metavar="LAB", help=f"the lab: {', '.join(LABS)}")
     parser.add_argument("--contest", metavar="DIR", help="rank all .py files of a folder by lab A6")
     parser.add_argument(
         "--seed", metavar="N", help="of the hidden cases; @FILE reads it from a file, which the list of processes hides"
@@ -57,8 +58,8 @@ def run(options: argparse.Namespace) -> int:
         return contest_of(options, seed, limits)
     if not options.file or not options.task:
         raise Fail("give a file and its lab, as in: refimpl grade my_modules.py --task A3")
-    task = TASKS[pick(options.task.upper(), TASKS, "lab")]
-    found = grade(source_of(Path(options.file)), "submission.py", task, cases(task, seed), limits)
+    lab = pick(options.task.upper(), LABS, "lab")
+    found = grade_lab(lab, source_of(Path(options.file)), seed, limits)
     if options.json:
         print_json(document(options.file, found))
     else:

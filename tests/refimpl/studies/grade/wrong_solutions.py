@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 NO_REBUILD = """
 Rebuilding.drops = lambda self: {}
 Rebuilding.sources = lambda self: {}
@@ -77,6 +80,58 @@ WRONG = {
         ),
     },
     "A6": {"A paper's preset": "setup = presets.superneurons()\n"},
+}
+
+ROW = """    {place}
+    if row < m and column < n:
+        total = np.float32(0)
+        for p in range(k):
+            total += A[row * k + p] * B[p * n + column]
+        C[row * n + column] = total
+"""
+
+
+def from_memory(solution: str, place: str) -> str:
+    """A kernel without shared memory."""
+    return solution[: solution.index("    a_tile = ")] + ROW.format(place=place)
+
+
+def after_every_work(solution: str) -> str:
+    """A script whose other stream waits after every launch and copy."""
+    head, function, rest = re.split(r"(?m)^(def train_step.*?)(?=^def )", solution, flags=re.DOTALL)
+    lines: list[str] = []
+    for line in function.splitlines():
+        if line.startswith("    event["):
+            continue
+        lines.append(line)
+        if (line.endswith(")") and "stream=" in line) or "stream=" in line.partition("#")[0]:
+            stream, other = ("memory", "compute") if "stream=memory" in line else ("compute", "memory")
+            event = f'    event["{len(lines)}"]'
+            lines += [f"{event}.record({stream})", f"{event}.wait({other})"]
+    return head + "\n".join(lines) + "\n\n\n" + rest
+
+
+def without(words: str) -> Callable[[str], str]:
+    return lambda solution: solution.replace(words, "", 1)
+
+
+#: Labs whose submission is one kernel or one script: words of the lab's text → the wrong solution, of the right one.
+REWRITTEN: dict[str, dict[str, Callable[[str], str]]] = {
+    "A0": {
+        "A barrier is missing": without("        cuda.syncthreads()\n"),
+        "One thread an element, x down": lambda solution: from_memory(
+            solution.replace("block=(TILE, TILE)", "block=(32, 8)"),
+            "column, row = cuda.grid(2)\n    # threads count down the columns\n"
+            "    at = cuda.blockIdx.y * cuda.gridDim.x + cuda.blockIdx.x\n"
+            "    at = at * 256 + cuda.threadIdx.y * 32 + cuda.threadIdx.x\n"
+            "    row = at % m\n    column = at // m",
+        ),
+        "One thread an element, x along": lambda solution: from_memory(solution, "column, row = cuda.grid(2)"),
+    },
+    "A2": {
+        "One wait is missing": without('    event["relu2 forward"].wait(memory)  # the copy reads conv2_out\n'),
+        "Every stream waits": after_every_work,
+    },
 }
 
 #: Cheat → the criterion that it fails, what is added to the solution of A1, and words of the line.

@@ -1,0 +1,193 @@
+"""Lab A2: a script with too few waits and too many.  The submission is read, and never executed.
+
+The script is that of `refimpl export`.  Between its launches and copies the student moves the records and waits, and
+nothing else.  The grader puts them into its own programs, of batches drawn from a seed, and proves these.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from refimpl.backend.script import identifier, written_out
+from refimpl.memory import UNLIMITED
+from refimpl.names import presets
+from refimpl.planner import Copy, Launch, Program, Record, Unsafe, Wait, plan
+from refimpl.planner.instructions import Instruction
+from refimpl.studies.grade.criteria import MOST_SOURCE, Criterion, Grade, baseline_bits, fastest, trained
+from refimpl.studies.grade.drawn_cases import DrawnCase, machine
+from refimpl.text import counted, one_line
+
+NETWORK, BATCH = "lenet", 32  #: of the script; the hidden cases have other batches
+DRAWN, LEAST, MOST = 2, 16, 96  #: batches: how many, from and to
+FUNCTION = "train_step"
+EACH = 5  #: points that a wait too many costs
+
+
+class NotTheScript(ValueError):
+    """The submission is not the lab's script: one line."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A record or a wait of a script."""
+
+    after: int  #: launches and copies before it
+    kind: str  #: record or wait
+    event: str
+    stream: str
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read(source: bytes) -> tuple[list[str], list[Mark]]:
+    """The statements of `train_step` but for its records and waits, and these.
+
+    Raises:
+        NotTheScript: it is no Python, or has no such function.
+    """
+    if len(source) > MOST_SOURCE:
+        raise NotTheScript(f"the file has more than {MOST_SOURCE >> 10} KiB")
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise NotTheScript(f"it is no Python: {one_line(str(error))}") from None
+    body = next((node.body for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == FUNCTION), None)
+    if body is None:
+        raise NotTheScript(f"the file has no function {FUNCTION}")
+    plain: list[str] = []
+    marks: list[Mark] = []
+    works = 0
+    for node in body:
+        if mark := mark_of(node, works):
+            marks.append(mark)
+            continue
+        works += isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+        plain.append(ast.unparse(node))
+    return plain, marks
+
+
+def mark_of(node: ast.stmt, works: int) -> Mark | None:
+    """`event["name"].wait(stream)`, if it is that."""
+    match node:
+        case ast.Expr(
+            ast.Call(
+                ast.Attribute(ast.Subscript(ast.Name("event"), ast.Constant(str(name))), "record" | "wait" as kind),
+                [ast.Name(stream)],
+                [],
+            )
+        ):
+            return Mark(works, kind, name, stream)
+    return None
+
+
+# -- programs ----------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=16)
+def planned(case: DrawnCase) -> Program:
+    """vDNN's own program, with a join after every layer that moves something."""
+    return plan(case.built, presets.vdnn_all.setup, machine(), case.budget)
+
+
+def script(program: Program) -> str:
+    return written_out(program, "refimpl export lenet --policy vdnn-all")
+
+
+def with_marks(program: Program, marks: Sequence[Mark]) -> Program:
+    """The program with these records and waits, and none of its own."""
+    streams = {identifier(name): number for number, name in enumerate(program.streams)}
+    made: list[Instruction] = []
+    recorded: dict[str, int] = {}
+    waiting = list(marks)
+    works = step = 0
+
+    def place() -> None:
+        while waiting and waiting[0].after <= works:
+            mark = waiting.pop(0)
+            if mark.stream not in streams:
+                raise NotTheScript(f"there is no stream {mark.stream[:40]!r}; the script has {', '.join(streams)}")
+            if mark.kind == "record":
+                recorded[mark.event] = sum(isinstance(it, Record) for it in made)
+                made.append(Record(step, streams[mark.stream], recorded[mark.event]))
+            elif mark.event in recorded:
+                made.append(Wait(step, streams[mark.stream], recorded[mark.event]))
+            else:
+                raise NotTheScript(f"{mark.stream} waits for {mark.event[:60]!r}, which nothing has recorded before")
+
+    place()
+    for it in program.instructions:
+        if not isinstance(it, Record | Wait):
+            made.append(it)
+        if isinstance(it, Launch | Copy):
+            works, step = works + 1, it.step
+            place()
+    return replace(program, instructions=made)
+
+
+def waits(marks: Sequence[Mark]) -> int:
+    return sum(mark.kind == "wait" for mark in marks)
+
+
+def unsafe(case: DrawnCase, marks: Sequence[Mark]) -> str:
+    """What is wrong with the marks in a case; empty: they are proved."""
+    try:
+        with_marks(planned(case), marks).verify()
+    except (Unsafe, NotTheScript) as error:
+        return one_line(str(error))
+    return ""
+
+
+def fewest(cases: Sequence[DrawnCase]) -> list[Mark]:
+    """vDNN's waits without those that can go, one after another, while every case is still proved."""
+    _, marks = read(script(planned(cases[0])).encode())
+    for mark in [mark for mark in marks if mark.kind == "wait"]:
+        fewer = [other for other in marks if other is not mark]
+        if not any(unsafe(case, fewer) for case in cases):
+            marks = fewer
+    return marks
+
+
+# -- the grade ---------------------------------------------------------------------------------------------------------
+
+
+def script_cases(seed: int) -> list[DrawnCase]:
+    """The script's own batch, and drawn ones."""
+    drawn = random.Random(f"A2 {seed}").sample(range(LEAST, MOST), DRAWN)
+    return [DrawnCase(NETWORK, batch, UNLIMITED >> 20, True) for batch in (BATCH, *drawn)]
+
+
+def grade_script(source: bytes, cases: Sequence[DrawnCase]) -> Grade:
+    """Judge a repaired script; nothing of it is executed."""
+    try:
+        plain, marks = read(source)
+        expected, _ = read(script(planned(cases[0])).encode())
+        if plain != expected:
+            changed = next((one for one, other in zip(plain, expected, strict=False) if one != other), "its length")
+            raise NotTheScript(f"only records and waits may change, and this did: {changed[:120]}")
+    except NotTheScript as error:
+        return Grade("A2", [Criterion("runs", 0, 100, one_line(str(error)))])
+    wrong = next((f"{case}: {why}" for case in cases if (why := unsafe(case, marks))), "")
+    runs = Criterion("runs", 10, 10, "the script, with records and waits of its own")
+    if wrong:
+        rest = [Criterion("proved", 0, 50, wrong[:300]), Criterion("bits", 0, 10, "no proof")]
+        return Grade("A2", [runs, *rest, Criterion("fewest", 0, 30, "no proof")])
+    programs = [with_marks(planned(case), marks) for case in cases]
+    least, count = waits(fewest(cases)), waits(marks)
+    same = all(trained(one) == its_bits(case, one) for case, one in zip(cases, programs, strict=True))
+    criteria = [
+        runs,
+        Criterion("proved", 50, 50, f"{counted(len(cases), 'batch')}, by the grader's own proof"),
+        Criterion("bits", 10 * same, 10, "trained: the baseline's to the bit" if same else "not the baseline's"),
+        Criterion("fewest", max(0, min(30, 30 - EACH * (count - least))), 30, f"{count} waits; {least} are enough"),
+    ]
+    slow = [one.simulate().seconds / fastest(case) for case, one in zip(cases, programs, strict=True)]
+    return Grade("A2", criteria, {str(case): times for case, times in zip(cases, slow, strict=True)})
+
+
+def its_bits(case: DrawnCase, program: Program) -> dict[str, bytes]:
+    return baseline_bits(case, tuple(sorted(program.algorithms.items())))
