@@ -55,7 +55,7 @@ def put(C: Floats, at: int, alpha: float, total: float, beta: float) -> None:
 
 @kernel(block=(32, 8))
 def gemm_textbook(A: Floats, B: Floats, C: Floats, m: int, n: int, k: int) -> None:
-    """C = A·B as a textbook has it: one thread computes one element; whole matrices, no scale, no batch."""
+    """C = A·B, one thread an element; whole matrices, no scale, no batch.  (A textbook lets x run over columns.)"""
     row, column = cuda.grid(2)
     if row < m and column < n:
         total = ZERO

@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TUTORIALS = ROOT / "tutorials"
 NOTEBOOKS = sorted(TUTORIALS.glob("*.ipynb"))
 NEEDS = {"10_from_a_plan_to_your_training_loop": "torch"}  #: notebook → what it cannot run without
+SOLUTIONS = {"11_streams_events_pinned_memory": "streams"}  #: notebook → the file of solutions/ that answers it
 MOST_BYTES = 3 << 20  #: of all stored notebooks together
 NUMBER = re.compile(r"0x[0-9a-f]+|\d[\d,]*(\.\d+)?(e[-+]?\d+)?")
 MISSING = re.compile(r"^(\$[^\n]*\n)?Skipped|is not installed", re.MULTILINE)  #: what a cell says without a tool
@@ -42,6 +43,16 @@ print([
     for answer in (raises, None, 5, "text", lambda *given: "text")
     if (verdict := right(answer)) is not False
 ])
+"""
+
+
+#: Another one: each check takes the right answers of a file of solutions, and refuses its wrong ones and the skeletons.
+ANSWERED = """
+import runpy
+
+for name, (right, wrong) in runpy.run_path("solutions/{}.py")["ANSWERS"].items():
+    assert all(map(globals()[name], right)), f"{{name}} refuses a solution"
+    assert not any(map(globals()[name], wrong)), f"{{name}} takes a wrong answer"
 """
 
 
@@ -159,6 +170,12 @@ def differences(stored: Any, run: Any) -> Iterator[str]:
 # -- tests -------------------------------------------------------------------------------------------------------------
 
 
+def missing_for_the_emulated_gpu() -> str | None:
+    from kernels.targets import emulated, gpu
+
+    return emulated.why_not() or gpu.why_not_compile()
+
+
 def test_there_are_tutorials() -> None:
     assert NOTEBOOKS, "tutorials/ is empty"
 
@@ -168,8 +185,13 @@ def test_there_are_tutorials() -> None:
 def test_runs_and_the_stored_outputs_are_current(path: Path, kernel: Any) -> None:
     if path.stem in NEEDS:
         pytest.importorskip(NEEDS[path.stem], reason=f"{NEEDS[path.stem]} is not installed: the notebook is about it")
-    run = fresh(path, kernel, ABSURD)
+    emulates = "emulated.start()" in "".join(cell.source for cell in code_cells(nbformat.read(path, 4)))
+    if emulates and (reason := missing_for_the_emulated_gpu()):
+        pytest.skip(reason)
+    answered = [ANSWERED.format(SOLUTIONS[path.stem])] if path.stem in SOLUTIONS else []
+    run = fresh(path, kernel, *answered, ABSURD)
     never_stopped = run.cells.pop().outputs[0].text
+    del run.cells[len(run.cells) - len(answered) :]
     assert never_stopped.rstrip().endswith("[]"), "a check took an absurd answer, or said nothing"
     found = list(differences(nbformat.read(path, 4), run))
     assert not found, "\n".join([f"python -m tests.test_tutorials --write {path.stem}", *found])
