@@ -39,7 +39,8 @@ def add(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--machine", action="append", default=[], metavar="NAME", dest="machines",
-        help=f"repeatable: {', '.join(MACHINES)} (default: {', '.join(SMALL[1])})",
+        help=f"repeatable: as `refimpl list machines` has it, or a file (default: {', '.join(SMALL[1])}; with --all: "
+        f"{', '.join(MACHINES)})",
     )  # fmt: skip
     parser.add_argument("--all", action="store_true", help="every network on every machine, in a quarter of an hour")
     parser.add_argument("--maps", action="store_true",
@@ -68,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     for name in names:
         pick(name, NETWORKS, "network")
     for name in machines:
-        pick(name, MACHINES, "machine")
+        machine_named(name)  # a slip is a line here, and not a row for each point
     picture = checked(options.picture)
     networks = {name: NETWORKS[name] for name in names}
     found = planned(options, networks, list(dict.fromkeys(machines)))
@@ -115,7 +116,7 @@ def run_maps(options: argparse.Namespace) -> int:
     for one in names:
         pick(one, HAVE_MAPS, "network whose probabilities can be maps")
     for one in machines:
-        pick(one, MACHINES, "machine")
+        machine_named(one)
     asked = [(one, NETWORKS[one], on) for one in dict.fromkeys(names) for on in dict.fromkeys(machines)]
     with progress("planning", len(asked) * len(SHARES) * len(setups())) as advance:
         found = {one: compared(*one, effort=options.effort, watch=advance) for one in asked}

@@ -155,3 +155,18 @@ def test_the_command_shows_sources(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["list", "machines", path, "l4"]) == 0
     shown = capsys.readouterr().out
     assert "apple-m2-max" in shown and "titan-x" not in shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["plan lenet --policy baseline", "compare lenet --with baseline", "trace lenet --out t.json",
+     "export lenet --policy vdnn-all --out e.py", "view lenet --policy baseline --out v.html"],
+)  # fmt: skip
+def test_commands_take_the_file(
+    words: str, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write('like = "rtx-4090"\nmemory = "5GiB"')
+    assert cli.main([*words.split(), "--batch", "2", "--machine", path]) == 0
+    written = "".join(one.read_text() for one in tmp_path.iterdir() if one.suffix != ".toml")
+    assert "my-card" in capsys.readouterr().out + written

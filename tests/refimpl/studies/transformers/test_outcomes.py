@@ -171,7 +171,9 @@ def test_the_command_keeps_rows_draws_and_writes_json(
     monkeypatch.setattr(command, "NETWORKS", TINY)
     monkeypatch.setattr(command, "questions", partial(questions, shares=few, policies=some))
     out, picture = tmp_path / "rows.jsonl", tmp_path / "drawn.svg"
-    words = ["transformers", "--network", "tiny-gpt", "--machine", MACHINE, "--effort", "2", "--jobs", "1"]
+    box = tmp_path / "box.toml"
+    box.write_text(f'like = "{MACHINE}"')
+    words = ["transformers", "--network", "tiny-gpt", "--machine", str(box), "--effort", "2", "--jobs", "1"]
     assert cli.main([*words, "--out", str(out), "--picture", str(picture)]) == 0
     shown = capsys.readouterr().out
     rows = out.read_text()
