@@ -34,7 +34,8 @@ from refimpl.text import RefimplError, one_line, size
 FIELDS = {
     "key": "a hash of what was asked, of the files of one's own that they name, and of the version",
     "network": "as it was named", "setup": "as it was named", "machine": "as it was named",
-    "budget": "as it was written; empty: all of the machine's memory", "batch": "images or sequences an iteration; of a largest batch that was refused, empty",
+    "budget": "as it was written; empty: all of the machine's memory",
+    "batch": "images or sequences an iteration; of a largest batch that was refused, empty",
     "with_least": "whether the setup's least budget was asked for",
     "with_spread": "whether the slow-down's interval was asked for",
     "largest": "whether that is the largest batch tried that fits; of a search, its setup that needs least memory",
