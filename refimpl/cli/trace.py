@@ -10,6 +10,7 @@ from refimpl.cli import resolve, shared_options
 from refimpl.cli.parser import DONE, Fail, Parser, writable
 from refimpl.cli.terminal import say
 from refimpl.network.zoo import build
+from refimpl.planner.heading import heading
 
 #: Format → ending of the file, what it is, where it opens, the module of `refimpl.report` that writes it.
 FORMATS = {
@@ -55,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     how = "simulated" if timeline.simulated else "measured"
     if options.measured and options.backend == "emulated":
         how = "run and timed by a model,"  # the timeline says: on h100, emulated
-    say(f"One iteration of {program.network.name}, batch {program.network.batch}, {how} on {timeline.machine}:")
+    say(f"One iteration of {heading(program.network, program.machine)}, {how} on {timeline.machine}:")
     resolve.say_share(options, program.network, program.machine)
     for form, path in paths.items():
         _, what, opens, module = FORMATS[form]

@@ -47,6 +47,8 @@ def decisions(program: Program) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "network": network.name,
+        #: Whose maps were planned: PyTorch's, or those of this project's own kernels.
+        "keeps": "pytorch" if network.conventions.as_pytorch else "own",
         "setup": program.setup.name,
         "machine": program.machine.name,
         "budget": program.budget,

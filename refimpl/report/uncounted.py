@@ -11,13 +11,14 @@ from math import prod
 from typing import NamedTuple
 
 from refimpl.network import Layer, Network
-from refimpl.network.tensor import Tensor
+from refimpl.network.tensor import ITEM_BYTES, Tensor
 from refimpl.planner import Program
 from refimpl.planner.context import uses_of
 from refimpl.text import counted
 
 BLOCK = 512  #: bytes: PyTorch's allocator hands out multiples of it
 MIB = 1 << 20
+RECURRENT = "lstm", "gru", "rnn_tanh", "rnn_relu"
 CUBLAS = 8_519_680, 32 * MIB  #: a handle's workspace: PyTorch's default before Hopper, and on it
 
 
@@ -47,6 +48,7 @@ def uncounted(program: Program) -> list[Uncounted]:
         Uncounted("rounding", 0, rounding, f"of {counted(len(there), 'block')} to {BLOCK} bytes, beside this pool's"),
         Uncounted("names in forward", 0, names, "keep maps that no later operator reads, until forward returns"),
         Uncounted("cuDNN's workspaces", 0, _columns(network.layers), "the most: a convolution by columns"),
+        *_reserves(network.layers),
         Uncounted("cuBLAS's workspace", CUBLAS[0], CUBLAS[1], "its default, by the GPU"),
         Uncounted("the optimiser's temporaries", 0, learnt, "of its steps for all parameters at once"),
         *loss,
@@ -80,6 +82,22 @@ def _columns(layers: Iterable[Layer]) -> int:
             if weight is not None:
                 found.append(layer.y.nbytes // layer.shape[1] * prod(weight.shape[1:]))
     return max(found)
+
+
+def _reserves(layers: Iterable[Layer]) -> list[Uncounted]:
+    """What cuDNN keeps of recurrent layers for backward, beside what a CPU keeps: its size is not published."""
+    most = 0
+    for layer in layers:
+        op = layer.operation
+        if op is None or op.operator not in RECURRENT:
+            continue
+        hidden = [one.storage.shape for one in op.state if "weight_hh" in one.source]
+        directions = 2 if any("_reverse" in one.source for one in op.state) else 1
+        for rows, width in hidden:
+            steps = prod(op.makes[0].shape) // (width * directions)  # of all texts
+            most += steps * (rows + 2 * width) * ITEM_BYTES
+    why = "of recurrent layers; the most: gates, cell and output of every step"
+    return [Uncounted("cuDNN's reserve", 0, most, why)] if most else []
 
 
 def _ends_in_a_number(network: Network) -> bool:

@@ -9,6 +9,11 @@ import torch
 from refimpl.text import size
 from refimpl.torch.planned_error import PlannedError
 
+OWN = (
+    "the plan is for this project's own kernels, which keep other maps, and so are its predictions: import the module "
+    'with keeps="pytorch"'
+)
+
 
 def measured(planned: Any, meter: Any = None) -> dict[str, int | None]:
     """Bytes of the latest iteration; `peak` is None where nothing has counted it.
@@ -41,6 +46,8 @@ def report(planned: Any, meter: Any = None) -> str:
         value = found[key]
         lines.append(f"{name:24} {size(predicted[key]):>12} {'not counted' if value is None else size(value):>12}")
     lines.append(f"{'blocks computed again':24} {'':>12} {planned.last.table.recomputed:>12}")
+    if plan.get("keeps", "pytorch") == "own":
+        lines.append(OWN)
     if moved := predicted.get("gradients_out", 0):
         lines.append(f"the plan also moves {size(moved)} of gradients, which is not carried out: its peak is too low")
     return "\n".join(lines)

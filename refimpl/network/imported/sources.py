@@ -241,8 +241,10 @@ def _called(path: str, function: str, batch: int, loss: Loss = None) -> Network:
     made = _made(make, path, function, given)
     if isinstance(made, Builder):
         made = made.build()
+    if isinstance(made, tuple) and len(made) == 2 and hasattr(made[0], "named_parameters"):
+        made = from_torch(*made)  # a module and its example, as for `refimpl torch`
     if not isinstance(made, Network):
-        hint = "return refimpl.networks.from_torch(module, (batch, channels, height, width))"
+        hint = "return (module, example), or refimpl.networks.from_torch(module, (batch, channels, height, width))"
         raise NetworkError(f"{path}: {function} returned a {type(made).__name__}, not a network; {hint}")
     return made
 

@@ -26,7 +26,7 @@ from refimpl.torch.running_again import NodeRun
 from tests.refimpl.network.torchvision_survey import table
 from tests.refimpl.torch.trained_modules import program_of
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "in_pytorch.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "in_pytorch-evidence.md"
 BEGIN, END = "<!-- begin cost of hooks -->\n\n", "\n\n<!-- end cost of hooks -->"
 POLICIES = ("baseline", "vdnn-all", "superneurons", "accudnn")
 BLOCKS = 20

@@ -1,4 +1,4 @@
-"""Models of torchvision and transformers with small inputs, for the tables of `docs/in_pytorch.md`."""
+"""Models of torchvision and transformers with small inputs, for the tables of `docs/in_pytorch-evidence.md`."""
 
 from __future__ import annotations
 

@@ -165,6 +165,16 @@ def test_held_at_the_turn_is_what_the_meter_counts(beside: Beside, planned: dict
     assert "not counted" in model.report()
 
 
+def test_a_plan_for_our_own_kernels_is_carried_out_and_its_report_says_so(
+    beside: Beside, planned: dict[str, Planned]
+) -> None:
+    """Its bits are right, and its predictions are of other maps."""
+    model = planned["vdnn-all"]
+    assert model.orders.plan["keeps"] == "own"
+    assert same(beside.iteration(beside.plain, beside.module), beside.iteration(beside.plain, model))
+    assert 'import the module with keeps="pytorch"' in model.report()
+
+
 def test_import_and_plan_in_one_call(beside: Beside) -> None:
     program = refimpl.torch.plan(beside.module, beside.x, "vdnn-all", machine="titan-x")
     model = Planned(beside.module, program)
@@ -172,6 +182,7 @@ def test_import_and_plan_in_one_call(beside: Beside) -> None:
     assert same(right, beside.iteration(beside.plain, model))
     predicted = program.decisions()["predicted"]["held"]
     assert 0 <= model.last.held - predicted < 512  # type: ignore[union-attr]
+    assert program.decisions()["keeps"] == "pytorch" and "keeps=" not in model.report()
     with pytest.raises(AttributeError, match="has no 'plam'"):
         getattr(refimpl.torch, "plam")  # noqa: B009
 
