@@ -20,6 +20,13 @@ FAULTS = (
         "tests/refimpl/studies/challenge",
     ),
     Fault(
+        "a plan that does not fit counts in a profile as the best",
+        "refimpl/studies/grid/pictures.py",
+        'row["slow_down"] if row["fits"] else math.inf',
+        'row["slow_down"] if row["fits"] else 1.0',
+        "tests/refimpl/studies/grid/test_grid_pictures.py",
+    ),
+    Fault(
         "performance lost is a share of the oracle's time",
         "refimpl/studies/reproduce/vdnn/figures.py",
         "None if self.performance is None else 1 - self.performance",

@@ -19,11 +19,12 @@ from refimpl.fit.many_plans import Row, read
 from refimpl.report.tables import Column, Table
 from refimpl.studies.grid.grid import StudyError, points, study
 from refimpl.studies.grid.rows import GridPoint
-from refimpl.text import closest, harmless, size, toml_tables
+from refimpl.text import closest, counted, harmless, size, toml_tables
 
 PRODUCT = ("networks", "setups", "machines", "budgets", "batches")  #: keys of a study's file, each a list
 FLAGS = ("least", "spread")  #: and these, each true or false
 KINDS = ("heat-map", "slow-down", "profile", "pareto")  #: of pictures
+MOST_SHOWN = 60  #: rows in the table; the file has all
 EXAMPLE = 'networks = ["vgg16"]; setups = ["vdnn-dyn", "accudnn"]; machines = ["titan-x"]; budgets = [0.4, "8GiB"]'
 
 
@@ -75,7 +76,9 @@ def run(options: argparse.Namespace) -> int:
     if options.csv:
         print(harmless(as_csv(rows)), end="")
         return DONE
-    show_table(table(rows))
+    show_table(table(rows[:MOST_SHOWN]))
+    if len(rows) > MOST_SHOWN:
+        say(f"and {counted(len(rows) - MOST_SHOWN, 'row')} more, in the file")
     for why in dict.fromkeys(row["why"] for row in rows if row["fits"] is None):
         say(f"refused: {why}")
     say(f"Rows: {out}")

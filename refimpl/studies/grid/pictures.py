@@ -99,7 +99,7 @@ def factors(rows: Sequence[Row]) -> dict[str, list[float]]:
 
 
 def looks(setups: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Setup → its look: the colour is its paper's; dashes and marks tell a paper's setups apart."""
+    """Setup → its look: the colour is its paper's; dashes and marks tell a paper's setups apart; one's own is bold."""
     papers = {preset: paper for paper, presets in PAPERS.items() for preset in presets}
     known: dict[str, list[str]] = {}
     for setup in setups:
@@ -112,6 +112,7 @@ def looks(setups: Sequence[str]) -> dict[str, dict[str, Any]]:
             "color": (style.PAPER_COLOURS | colours)[paper],
             "linestyle": DASHES[place % 4],
             "marker": MARKS[place % 4],
+            "linewidth": 2.8 if ":" in preset_of(setup) else 1.5,  # the reader's own
         }
         for paper, those in known.items()
         for place, setup in enumerate(those)
@@ -167,7 +168,7 @@ def slow_down_picture(rows: Sequence[Row]) -> Figure:
     def draw(axes: Axes, here: Sequence[Row], look: dict[str, Any]) -> None:
         line = sorted((row for row in here if row["fits"]), key=lambda row: row["budget_bytes"])
         x = [row["budget_bytes"] for row in line]
-        axes.plot(x, [row["slow_down"] for row in line], markersize=3, linewidth=1.4, **look)
+        axes.plot(x, [row["slow_down"] for row in line], markersize=3, **look)
         if all(row.get("slow_down_low") is not None for row in line):
             low, high = ([row[name] for row in line] for name in ("slow_down_low", "slow_down_high"))
             axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
@@ -213,7 +214,7 @@ def profile_picture(rows: Sequence[Row]) -> Figure:
     order = sorted(found, key=lambda setup: -sum(value <= math.sqrt(right) for value in found[setup]))
     for setup in order:
         x, y = profile_line(found[setup], right)
-        axes.step(x, y, where="post", linewidth=1.6, label=setup, **looks([*found])[setup] | {"marker": ""})
+        axes.step(x, y, where="post", label=setup, **looks([*found])[setup] | {"marker": ""})
     axes.set_xlim(1, right)
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("at most this many times the least slow-down of all setups at the point")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from refimpl.fit.many_plans import Row, RowsError
 from refimpl.report import style
 from refimpl.studies.grid.grid import study
 from refimpl.studies.grid.pictures import drawn, factors, looks, profile_line, setups_of, unbeaten
+from refimpl.studies.grid.rows import FIELDS
 from tests.messages import lacks, raises_naming
 from tests.refimpl.cli.said import Command
 
@@ -80,6 +82,12 @@ def test_a_paper_has_one_colour_and_its_setups_differ() -> None:
     assert found["dtr"]["color"] != found["chen-sqrt"]["color"]
 
 
+def test_a_setup_of_ones_own_is_bold() -> None:
+    found = looks(["vdnn-all", "dtr", "folder/mine.py:MINE join=no"])
+    wide = {setup: look["linewidth"] for setup, look in found.items()}
+    assert wide["folder/mine.py:MINE join=no"] > wide["dtr"] == wide["vdnn-all"]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_row_is_enough(rows: list[Row], kind: str, tmp_path: Path) -> None:
     style.save(drawn(kind, [one for one in rows if one["fits"]][:1]), tmp_path / "one.svg")
@@ -114,3 +122,11 @@ def test_the_command_draws_a_study_and_a_file_of_rows(tmp_path: Path, refimpl: C
     assert said.status == 0 and lacks(said.out, tmp_path / "b.svg") == []
     assert (tmp_path / "a.png").stat().st_size > 5000 and "vdnn-all" in (tmp_path / "b.svg").read_text()
     assert refimpl("study", tmp_path / "none.jsonl").status == 2
+
+
+def test_a_long_table_is_cut_and_says_so(tmp_path: Path, refimpl: Command) -> None:
+    whole = dict.fromkeys(FIELDS, 0) | row("a", "1", 1.0)
+    lines = [json.dumps(whole | {"key": str(number)}) for number in range(62)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines) + "\n")
+    said = refimpl("study", tmp_path / "rows.jsonl")
+    assert said.status == 0 and "and 2 rows more" in said.out and said.out.count("n(1)") == 60
