@@ -55,7 +55,10 @@ class Free:
 
 @dataclass(slots=True, eq=False)
 class Launch:
-    """`addresses` are those of `call.operands`, in order; `workspace` is address and bytes of the call's workspace."""
+    """The kernels of `call` run on `stream`.
+
+    `addresses` are those of `call.operands`, in order; `workspace` is address and bytes of the call's workspace.
+    """
 
     step: int
     call: Call

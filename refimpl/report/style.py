@@ -56,12 +56,6 @@ WORK_STYLE: dict[str, tuple[str, str]] = {
     "stalled": ("#FBE3D6", ""),
 }
 
-#: A paper has one colour, wherever papers are told apart; others have the colours that are left.
-PAPER_COLOURS = {
-    "baseline": GREY, "vDNN": BLUE, "vDNN++": GREEN, "SuperNeurons": ORANGE, "AccUDNN": PURPLE, "combined": VERMILION,
-}  # fmt: skip
-OTHER_COLOURS = (SKY, OLIVE, INDIGO, INK)
-
 #: Lines below the copies of the first tier beside the host, the second, …
 TIER_COLOURS = (INK, "#A50026", "#00695C")
 

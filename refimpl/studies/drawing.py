@@ -10,6 +10,13 @@ from matplotlib.figure import Figure
 
 from refimpl.report import style
 
+#: A paper has one colour, wherever papers are told apart; others have the colours that are left.
+PAPER_COLOURS = {
+    "baseline": style.GREY, "vDNN": style.BLUE, "vDNN++": style.GREEN, "SuperNeurons": style.ORANGE,
+    "AccUDNN": style.PURPLE, "combined": style.VERMILION,
+}  # fmt: skip
+OTHER_COLOURS = (style.SKY, style.OLIVE, style.INDIGO, style.INK)
+
 #: How a published figure is drawn on ours.
 PUBLISHED: dict[str, Any] = {
     "marker": "o", "color": style.INK, "markerfacecolor": "white", "markersize": 7, "linestyle": "none", "zorder": 6,

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from refimpl.fit.many_plans import Row, RowsError
 from refimpl.names.presets import PAPERS
 from refimpl.report import style
+from refimpl.studies.drawing import OTHER_COLOURS, PAPER_COLOURS
 from refimpl.text import counted
 
 PANELS = 12  #: cases that one picture shows, each in a panel
@@ -105,11 +106,11 @@ def looks(setups: Sequence[str]) -> dict[str, dict[str, Any]]:
     for setup in setups:
         preset = preset_of(setup)
         known.setdefault(papers.get(preset, f"own {preset}"), []).append(setup)
-    others = [paper for paper in known if paper not in style.PAPER_COLOURS]
-    colours = {paper: style.OTHER_COLOURS[place % len(style.OTHER_COLOURS)] for place, paper in enumerate(others)}
+    others = [paper for paper in known if paper not in PAPER_COLOURS]
+    colours = {paper: OTHER_COLOURS[place % len(OTHER_COLOURS)] for place, paper in enumerate(others)}
     return {
         setup: {
-            "color": (style.PAPER_COLOURS | colours)[paper],
+            "color": (PAPER_COLOURS | colours)[paper],
             "linestyle": DASHES[place % 4],
             "marker": MARKS[place % 4],
             "linewidth": 2.8 if ":" in preset_of(setup) else 1.5,  # the reader's own

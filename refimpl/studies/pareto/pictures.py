@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from refimpl.report import style
+from refimpl.studies.drawing import OTHER_COLOURS, PAPER_COLOURS
 
-OTHERS = (*style.PAPER_COLOURS.values(), *style.OTHER_COLOURS)  #: of setups of --with, in their order
+OTHERS = (*PAPER_COLOURS.values(), *OTHER_COLOURS)  #: of setups of --with, in their order
 HIGHEST = 3.2  #: slow-down; lines go on above it
 TICKS = 6  #: on the axis of budgets
 
@@ -50,7 +51,7 @@ def pareto_picture(
         right = budgets[-1] * (budgets[-1] / min(single_step, budgets[0])) ** 0.04
         draw = partial(steps, axes, budgets, right)
         for other, (name, group) in zip(OTHERS, groups.items(), strict=False):
-            colour = style.PAPER_COLOURS.get(name, other)
+            colour = PAPER_COLOURS.get(name, other)
             for number, line in enumerate(group.thin):
                 label = name if group.bold is None and number == 0 else None
                 width, alpha = (0.6, 0.45) if group.bold else (1.2, 1.0)

@@ -11,6 +11,7 @@ import pytest
 
 from refimpl.fit.many_plans import Row, RowsError
 from refimpl.report import style
+from refimpl.studies.drawing import PAPER_COLOURS
 from refimpl.studies.grid.grid import study
 from refimpl.studies.grid.pictures import drawn, factors, looks, profile_line, setups_of, unbeaten
 from refimpl.studies.grid.rows import FIELDS
@@ -77,7 +78,7 @@ def test_the_front_has_what_no_other_program_beats(rows: list[Row]) -> None:
 
 def test_a_paper_has_one_colour_and_its_setups_differ() -> None:
     found = looks(setups_of([{"setup": one} for one in ("vdnn-all", "vdnn-dyn", "dtr", "chen-sqrt")]))
-    assert found["vdnn-all"]["color"] == found["vdnn-dyn"]["color"] == style.PAPER_COLOURS["vDNN"]
+    assert found["vdnn-all"]["color"] == found["vdnn-dyn"]["color"] == PAPER_COLOURS["vDNN"]
     assert found["vdnn-all"]["linestyle"] != found["vdnn-dyn"]["linestyle"]
     assert found["dtr"]["color"] != found["chen-sqrt"]["color"]
 
