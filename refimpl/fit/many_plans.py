@@ -75,7 +75,8 @@ def kept(path: Path | None) -> Iterator[tuple[Mapping[str, Row], Callable[[Row],
     if path is None:
         yield {}, lambda row: None
         return
-    refuse_unwritable(path)
+    with naming(path):
+        refuse_unwritable(path)
     with naming(path), open(path, "a", encoding="utf-8") as file:
         lock(file, path)
         rows, length = read(path)

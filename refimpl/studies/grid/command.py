@@ -17,7 +17,7 @@ from refimpl.cli.stopped import stopped
 from refimpl.cli.terminal import print_json, progress, say, show_table
 from refimpl.fit.many_plans import Row, read
 from refimpl.report.tables import Column, Table
-from refimpl.studies.grid.grid import StudyError, points, study
+from refimpl.studies.grid.grid import StudyError, point_of, points, study
 from refimpl.studies.grid.rows import GridPoint
 from refimpl.text import closest, counted, harmless, size, toml_tables
 
@@ -101,12 +101,12 @@ def points_of(path: str) -> list[GridPoint]:
     flags = {name: given.get(name, False) for name in FLAGS}
     product = {name: given[name] for name in PRODUCT if name in given}
     found = points(**{"setups": []} | product, **flags) if "networks" in product else []
+    single = given.get("points", [])
     fields = set(get_type_hints(GridPoint)) - {f"with_{name}" for name in FLAGS}
-    for one in given.get("points", []):
+    for one in single if isinstance(single, list) else [single]:
         if not isinstance(one, Mapping) or not {"network", "setup", "machine"} <= set(one) <= fields:
             raise StudyError(f"{path}: a point is {one!r}; give network, setup, machine, and perhaps budget and batch")
-        asked = {f"with_{name}": value for name, value in flags.items()}
-        found.append(GridPoint(**{**one, "budget": str(one.get("budget", "")), **asked}))
+        found.append(point_of(**one, **flags))
     if not found:
         raise StudyError(f"{path} names no networks; write, for instance, {EXAMPLE}")
     return found

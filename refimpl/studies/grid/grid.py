@@ -7,8 +7,8 @@ from itertools import product
 from pathlib import Path
 
 from refimpl.fit.many_plans import Row, answers
-from refimpl.studies.grid.rows import GridPoint, row
-from refimpl.text import RefimplError
+from refimpl.studies.grid.rows import LARGEST, GridPoint, row
+from refimpl.text import RefimplError, shown
 
 Texts = Sequence[str | float | int]
 Batches = Sequence[int | str | None]
@@ -30,9 +30,24 @@ def points(
         if isinstance(given, str) or not given:
             raise StudyError(f"{what} is {given!r}; give a list of one or more")
     return [
-        GridPoint(network, setup, machine, str(budget), batch, least, spread)
+        point_of(network, setup, machine, budget, batch, least, spread)
         for network, batch, machine, budget, setup in product(networks, batches, machines, budgets, setups)
     ]
+
+
+def point_of(
+    network: str, setup: str, machine: str, budget: str | float = "", batch: int | str | None = None,
+    least: bool = False, spread: bool = False,
+) -> GridPoint:  # fmt: skip
+    """A point, of values of any type; raises `StudyError`."""
+    for what, value in (("network", network), ("setup", setup), ("machine", machine)):
+        if not isinstance(value, str):
+            raise StudyError(f"a {what} is {shown(value)}; give its name")
+    if isinstance(budget, bool) or not isinstance(budget, str | int | float):
+        raise StudyError(f"a budget is {shown(budget)}; give bytes or a share, as in 12GiB or 0.4")
+    if batch != LARGEST and batch is not None and type(batch) is not int:
+        raise StudyError(f"a batch is {shown(batch)}; give a whole number, or {LARGEST!r}")
+    return GridPoint(network, setup, machine, str(budget), batch, least, spread)
 
 
 def study(

@@ -207,6 +207,14 @@ def test_what_is_no_list_is_refused() -> None:
         ("[[points]]\nnetwork = 'a'\nsetup = 'b'\nmachine = 'c'\nbatches = 1", ["batch"]),
         ("", ["networks"]),
         ("networks = [", ["TOML"]),
+        ("networks = [3]\nsetups = ['baseline']", ["network", "3"]),
+        ("networks = ['lenet']\nsetups = [['baseline']]", ["setup"]),
+        ("networks = ['lenet']\nsetups = ['baseline']\nmachines = [1.5]", ["machine", "1.5"]),
+        ("networks = ['lenet']\nsetups = ['baseline']\nbudgets = [true]", ["budget", "True"]),
+        ("networks = ['lenet']\nsetups = ['baseline']\nbatches = [2.5]", ["batch", "2.5"]),
+        ("networks = ['lenet']\nsetups = ['baseline']\nbatches = ['most']", ["batch", "most"]),
+        ("points = 3", ["point", "3"]),
+        ("[[points]]\nnetwork = ['a']\nsetup = 'b'\nmachine = 'c'", ["network", "a"]),
     ],
 )
 def test_a_study_that_makes_no_sense_is_one_line(tmp_path: Path, text: str, names: list[str], capsys: Any) -> None:

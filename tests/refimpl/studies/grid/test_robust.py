@@ -250,6 +250,17 @@ def test_a_full_disk_names_the_file(tmp_path: Path, refimpl: Command) -> None:
     assert len(read(out)[0]) == 1
 
 
+@pytest.mark.parametrize("out", ["/dev/full", "no_such_folder/rows"])
+def test_a_file_that_cannot_be_written_is_named_before_anything_is_planned(
+    tmp_path: Path, refimpl: Command, out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("grid.toml").write_text('networks = ["lenet"]\nsetups = ["baseline"]\nbatches = [2]\n')
+    monkeypatch.setattr("refimpl.studies.grid.grid.row", None)
+    said = refimpl("study", "grid.toml", "--jobs", 1, "--out", out)
+    assert said.status == 2 and said.err.count("\n") == 1 and lacks(said.err, out) == []
+
+
 @pytest.mark.parametrize("empty", ["networks = []", "setups = []", "budgets = []", "batches = []"])
 def test_an_empty_product_is_one_line(tmp_path: Path, refimpl: Command, empty: str) -> None:
     lists = {"networks": '["lenet"]', "setups": '["baseline"]'} | {empty.partition(" ")[0]: "[]"}
