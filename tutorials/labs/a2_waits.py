@@ -22,13 +22,15 @@ What to know
 Steps
     1. Run it on the emulated GPU, and mend what it names, until it names nothing.
     2. Grade it.  `proved` names what is still missing: the proof runs two iterations, of other batches as well.
-    3. Which waits are vDNN's joins, policy and not safety?  Delete one after another.
+    3. Which waits are vDNN's joins, policy and not safety?  Delete one after another, until none can go.
+    4. One wait, at the right place, does the work of several.  The grader says how many are enough.
 
 Grade it: refimpl grade my_waits.py --task A2       Pass mark: 60 of 100.
     This skeleton                                                  at most 10: it has no proof
     One wait is missing                                            at most 10
     Every stream waits after every launch and copy                 at most 70
     vDNN's own waits, joins included                               at most 70
+    vDNN's waits, taken out until none can go                      at least 85
     The fewest                                                     at least 100
 """
 

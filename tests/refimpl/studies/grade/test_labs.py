@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import ast
 import re
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache
+from itertools import combinations
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from refimpl.planner import Program, Unsafe, Wait
 from refimpl.studies.grade.confined import Limits
 from refimpl.studies.grade.criteria import PASS_MARK, Grade, grade
 from refimpl.studies.grade.drawn_cases import DrawnCase, cases
 from refimpl.studies.grade.every_lab import LABS, grade_lab
 from refimpl.studies.grade.lab_tasks import TASKS
-from refimpl.studies.grade.waits_lab import planned, read, script, script_cases
+from refimpl.studies.grade.waits_lab import (
+    fewest,
+    planned,
+    read,
+    script,
+    script_cases,
+    stabbed,
+    waits,
+    with_marks,
+)
 from tests.refimpl.studies.grade.wrong_solutions import CHEATS, REWRITTEN, WRONG
 
 TUTORIALS = Path(__file__).resolve().parents[4] / "tutorials"
@@ -40,10 +54,45 @@ def source(lab: str, what: str) -> str:
     solution = file_of("solutions", lab).read_text()
     if what.startswith("vDNN's own waits"):
         return script(planned(script_cases(SEED)[0]))
+    if what.startswith("vDNN's waits, taken out"):
+        return script(without_needless_waits(planned(script_cases(SEED)[0])))
     for words, rewritten in REWRITTEN.get(lab, {}).items():
         if what.startswith(words):
             return rewritten(solution)
     return solution + next((added for words, added in WRONG.get(lab, {}).items() if what.startswith(words)), "")
+
+
+def without_needless_waits(program: Program) -> Program:
+    """The program without each wait that can go while the others stay."""
+    for wait in [it for it in program.instructions if isinstance(it, Wait)]:
+        fewer = replace(program, instructions=[it for it in program.instructions if it is not wait])
+        with suppress(Unsafe):
+            fewer.verify()
+            program = fewer
+    return program
+
+
+def test_the_fewest_waits_are_safe_and_none_of_them_can_go() -> None:
+    given = script_cases(SEED)
+    marks = fewest(given)
+    for case in given:
+        found = with_marks(planned(case), marks)
+        found.verify()
+        assert without_needless_waits(found).instructions == found.instructions
+    assert waits(marks) < without_needless_waits(planned(given[0])).verify().waits < planned(given[0]).verify().waits
+
+
+def test_arcs_are_stabbed_by_the_fewest_points() -> None:
+    """Against every set of points on a circle of ten."""
+    numbers = Random(0)
+    for _ in range(30):
+        arcs = [(start, start + numbers.randint(1, 9)) for start in numbers.choices(range(10), k=5)]
+        inside = [{place % 10 for place in range(start + 1, end + 1)} for start, end in arcs]
+        least = next(
+            n for n in range(1, 6) if any(all({*few} & arc for arc in inside) for few in combinations(range(10), n))
+        )
+        found = stabbed(arcs, 10)
+        assert len(found) == least and all({*found} & arc for arc in inside)
 
 
 @cache

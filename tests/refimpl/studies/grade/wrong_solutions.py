@@ -129,7 +129,9 @@ REWRITTEN: dict[str, dict[str, Callable[[str], str]]] = {
         "One thread an element, x along": lambda solution: from_memory(solution, "column, row = cuda.grid(2)"),
     },
     "A2": {
-        "One wait is missing": without('    event["relu2 forward"].wait(memory)  # the copy reads conv2_out\n'),
+        "One wait is missing": without(
+            '    event["conv1 copied out"].wait(compute)  # conv.forward writes conv2_out over conv1_out\n'
+        ),
         "Every stream waits": after_every_work,
     },
 }
