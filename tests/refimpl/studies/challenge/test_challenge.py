@@ -18,6 +18,7 @@ from refimpl.network.imported import own_code
 from refimpl.planner import SetupError
 from refimpl.studies.challenge import command, point_set
 from refimpl.studies.challenge.entry import entered
+from refimpl.studies.challenge.entry_file import prove, save
 from refimpl.studies.challenge.point_set import BestKnown, ChallengePoint, drawn, printed
 from refimpl.studies.challenge.score import MOST, factor, score
 from refimpl.studies.grid.rows import fingerprint
@@ -188,6 +189,15 @@ def test_a_better_program_is_noticed_written_and_proved(
     (proved,) = json.loads(capsys.readouterr().out)
     assert proved["better"] and proved["program"] == found["better"][0]["program"]
     assert proved["seconds"] == found["better"][0]["seconds"] and proved["by"].endswith(":SETUP")
+
+
+def test_a_program_that_compresses_is_entered_as_a_file(tmp_path: Path) -> None:
+    case = TINY._replace(budget=5 << 20, best=BestKnown(1e9, "slow", ""))
+    program = refimpl.plan(refimpl.networks.build(*case[:2]), "vdnnpp-all", *case[2:4])
+    save(tmp_path, {case.point("vdnnpp-all"): case}, case.point("vdnnpp-all"), program)
+    (path,) = tmp_path.iterdir()
+    assert '"to store"' in path.read_text()
+    assert prove(path, [case]) == (case, BestKnown(program.planned_seconds, "vdnnpp-all", fingerprint(program)))
 
 
 def tampered(path: Path, change: Callable[[dict[str, Any]], None]) -> str:
