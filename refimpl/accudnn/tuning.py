@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from refimpl.accudnn import caffe
 from refimpl.accudnn.cluster import Cluster, gradients_of
@@ -134,6 +135,7 @@ def tune(
             "name a machine that is a model"
         )
 
+    @lru_cache(maxsize=8)  # a module of the user's own takes seconds to import
     def network_of(batch: int) -> Network:
         return build(name, batch)
 

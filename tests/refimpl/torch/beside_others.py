@@ -226,8 +226,8 @@ def page(rows: dict[str, list[list[str]]]) -> str:
     for name, its in rows.items():
         shape = beside(name).x.shape
         size = f"{shape[0]} × {shape[1]} tokens" if len(shape) == 2 else f"{shape[0]} of {shape[-1]}²"
-        lines += ["", *table([f"{name}, {size}", *head[1:]], its)]
-    return "\n".join(lines[1:])
+        lines += table([f"{name}, {size}", *head[1:]], its)
+    return "\n".join(lines).strip()
 
 
 def main(arguments: list[str]) -> None:
