@@ -121,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
     if picture:
         from refimpl.report.comparison_picture import comparison_picture
 
-        save(comparison_picture(titles[0], [row for row, _ in found[0]]), picture)
+        save(comparison_picture(titles[0], [row for row, _ in found[0]], spreads[0]), picture)
     if options.json:
         print_json([document for rows in found for _, document in rows])
         return DONE
@@ -185,7 +185,8 @@ def with_spread(rows: list[CompareRow], network: Network, machine: Machine, setu
         network, machine: what was planned.
         setups: whether rows are compared with the fastest of them, and not with the baseline.
     """
-    against = None if setups else unlimited_baseline(network, machine).possible_seconds(PossibleMachines(machine))
+    baseline = None if setups else unlimited_baseline(network, machine)
+    against = (baseline.possible_seconds(PossibleMachines(machine)), baseline.planned_seconds) if baseline else None
     spread = Spread.of([one for one, _ in rows], against)
     if spread:
         faster = {first: (second.name, number) for first, second, number in spread.orders()}

@@ -71,14 +71,20 @@ class Spread:
 
     setups: Sequence[Compared]  #: those that fit, the fastest on the model first
     against: MachineSeconds  #: seconds of the baseline, or of the fastest, on each
+    seconds: float  #: of the same on the model
 
     @classmethod
-    def of(cls, setups: Sequence[Compared], baseline: MachineSeconds | None = None) -> Spread | None:
-        """None where nothing was asked on possible machines."""
+    def of(cls, setups: Sequence[Compared], baseline: tuple[MachineSeconds, float] | None = None) -> Spread | None:
+        """Of the setups that were simulated on possible machines; None if none was.
+
+        Args:
+            setups: in any order.
+            baseline: its seconds on each possible machine, and on the model; None: compare with the fastest.
+        """
         known = sorted((one for one in setups if one.possible is not None), key=lambda one: one.seconds)
         if not known or known[0].possible is None:
             return None
-        return cls(known, known[0].possible if baseline is None else baseline)
+        return cls(known, *(baseline or (known[0].possible, known[0].seconds)))
 
     @property
     def machines(self) -> int:

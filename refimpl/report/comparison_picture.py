@@ -10,19 +10,25 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from refimpl.report import style
-from refimpl.report.comparison import Compared, shortest
+from refimpl.report.comparison import Compared, Spread, shortest
 from refimpl.report.figures import NAME
 from refimpl.text import duration, size
 
 
-def comparison_picture(name: str, setups: Sequence[Compared]) -> Figure:
-    """`name` says what the setups have in common: network, batch, machine, budget, and whether times are simulated."""
+def comparison_picture(name: str, setups: Sequence[Compared], spread: Spread | None = None) -> Figure:
+    """A row a setup.
+
+    Args:
+        name: what the setups have in common: network, batch, machine, budget, and whether times are simulated.
+        setups: in the order of the rows.
+        spread: their slow-downs on possible machines: each time has its interval.
+    """
     height = 1.25 + 0.42 * len(setups)
     with style.page(11, height, "Setups compared: memory, time, traffic", name, head=0.55) as figure:
         memory, time, traffic = figure.subplots(1, 3, sharey=True)
         rows = -np.arange(len(setups))
         _memory(memory, rows, setups)
-        _time(time, rows, setups)
+        _time(time, rows, setups, spread)
         _traffic(traffic, rows, setups)
         memory.set_yticks(rows, [label(setup.name) for setup in setups], fontsize=9)
         memory.set_ylim(rows[-1] - 0.6, 0.6)
@@ -57,18 +63,24 @@ def _memory(axes: Axes, rows: np.ndarray, setups: Sequence[Compared]) -> None:
     style.legend_above(axes, 3)
 
 
-def _time(axes: Axes, rows: np.ndarray, setups: Sequence[Compared]) -> None:
-    """An iteration: in kernels, and stalled."""
+def _time(axes: Axes, rows: np.ndarray, setups: Sequence[Compared], spread: Spread | None) -> None:
+    """An iteration: in kernels, and stalled; a line from the 5th to the 95th percentile of the slow-down."""
     kernels = [setup.seconds - setup.stall for setup in setups]
     axes.barh(rows, kernels, 0.62, color=style.ORANGE, label="in kernels")
     stalls = [setup.stall for setup in setups]
     axes.barh(rows, stalls, 0.62, kernels, color=style.WORK_STYLE["stalled"][0], label="stalled")
-    longest, least = max((setup.seconds for setup in setups), default=0.0), shortest(setups)
+    least = spread.seconds if spread else shortest(setups)
+    slow_downs = [(spread and spread.interval(setup)) or (0.0, 0.0) for setup in setups]
+    ends = [max(setup.seconds, least * high) for setup, (_, high) in zip(setups, slow_downs, strict=True)]
+    if spread:
+        low, high = np.transpose(slow_downs) * least
+        axes.hlines(rows, low, high, color=style.INK, linewidth=1.4, label="5 to 95 %")
+    longest = max(ends, default=0.0)
     _scale(axes, longest, *style.time_unit(longest or 1.0), "an iteration")
-    for row, setup in zip(rows, setups, strict=True):
+    for row, setup, end in zip(rows, setups, ends, strict=True):
         if setup.fits:
-            _value(axes, row, setup.seconds, f"{duration(setup.seconds)}, {setup.seconds / least:.2f} ×")
-    style.legend_above(axes, 2)
+            _value(axes, row, end, f"{duration(setup.seconds)}, {setup.seconds / least:.2f} ×")
+    style.legend_above(axes, 3)
 
 
 def _traffic(axes: Axes, rows: np.ndarray, setups: Sequence[Compared]) -> None:

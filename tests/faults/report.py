@@ -6,6 +6,13 @@ from tests.faults.fault import Fault
 
 FAULTS = (
     Fault(
+        "the line of an interval is drawn at its slow-down, not at its seconds",
+        "refimpl/report/comparison_picture.py",
+        "np.transpose(slow_downs) * least",
+        "np.transpose(slow_downs)",
+        "tests/refimpl/report/test_pictures.py",
+    ),
+    Fault(
         "names in forward are said to keep nothing",
         "refimpl/report/uncounted.py",
         "if uses[tensor][-1].forward]",

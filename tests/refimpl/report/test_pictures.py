@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from refimpl import plan
 from refimpl.report import style
-from refimpl.report.comparison import Compared, compared
+from refimpl.report.comparison import Compared, Spread, compared
 from refimpl.report.comparison_picture import comparison_picture
 from refimpl.report.figures import memory_curve
 from refimpl.report.memory_pictures import fullest, memory_picture, merged, pool_picture
@@ -31,6 +32,15 @@ from tests.refimpl.report.svg import missing, written
 def side_by_side() -> Figure:
     found = [compared(make.__name__, make(), timeline(make)) for make in SMALL]
     return comparison_picture("several networks", [*found, Compared("greedy", 512, misfit="fails at conv1 forward")])
+
+
+def test_an_interval_is_a_line_beside_the_time_it_belongs_to() -> None:
+    possible = np.linspace(1.0, 3.0, 21)
+    rows = [Compared("a", 1, seconds=2.0, possible=possible), Compared("b", 1, misfit="fails"), Compared("c", 1)]
+    _, axes, _ = comparison_picture("m", rows, Spread.of(rows, (np.full(21, 2.0), 1.6))).axes
+    (lines,) = [one for one in axes.collections if isinstance(one, LineCollection) and one.get_label() == "5 to 95 %"]
+    assert lines.get_segments()[0] == pytest.approx(np.array([[0.55 * 1.6, 0], [1.45 * 1.6, 0]]))
+    assert "2 s, 1.25 ×" in [text.get_text() for text in axes.texts]
 
 
 #: What is drawn, and words that must be in it.
