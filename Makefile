@@ -15,7 +15,7 @@ GPU ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tutorials test test-fast test-emulated matrix seconds campaign faults mutants lint docs gpu environment clean coverage lowest wheel
+.PHONY: help demo tutorials test test-fast test-emulated matrix seconds campaign faults mutants lint docs slides gpu environment clean coverage lowest wheel
 MAKEFLAGS += --no-print-directory
 
 # The emulated GPU's own driver under AddressSanitizer.
@@ -132,6 +132,9 @@ docs: $(TEST) $(DOCS) ## build the documentation into docs/_build/html; a warnin
 	@$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@$(PY) docs/widths.py docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+slides: $(TEST) ## draw figures for slides into docs/_build/slides, as SVG with a licence line
+	@$(PY) docs/slides.py
 
 gpu: $(if $(TEST),$(VENV)/.has-$(TEST_EXTRA)) ## run every test that needs a GPU, then the bench; write down what it measured
 	@$(PY) -m refimpl bench --device gpu --probe

@@ -17,6 +17,7 @@ os.environ["REFIMPL_CALIBRATE"] = "0"  # the same plans on every machine that bu
 
 import commands  # noqa: E402
 import drawings  # noqa: E402
+import formulas  # noqa: E402
 import generate  # noqa: E402
 import readme  # noqa: E402
 import reference  # noqa: E402
@@ -109,6 +110,10 @@ html_extra_path = [str(generated / "pages")]
 exclude_patterns += ["_generated/pages"]
 
 
+html_math_renderer = "svg"  # no page needs the network to show a formula
+
+
 def setup(app: Sphinx) -> None:
+    app.add_html_math_renderer("svg", (formulas.visit_inline, None), (formulas.visit_block, None))
     app.connect("autodoc-process-docstring", reference.process_docstring, priority=400)  # before napoleon
     app.connect("object-description-transform", reference.drop_long_values)
