@@ -6,6 +6,20 @@ from tests.faults.fault import Fault
 
 FAULTS = (
     Fault(
+        "a CPU joins an element-wise kernel's loops although the second needs all of the first",
+        "kernels/targets/cpu/lockstep.py",
+        "return len(_steps(one, lowered) | _steps(other, lowered)) == 1",
+        "return True",
+        "tests/kernels/cpu/test_lockstep.py",
+    ),
+    Fault(
+        "a CPU joins loops although the second reads what the first one's last turn found",
+        "kernels/targets/cpu/lockstep.py",
+        "if not alike or _reads_first(other.body) & stored(one.body):",
+        "if not alike:",
+        "tests/kernels/cpu/test_lockstep.py",
+    ),
+    Fault(
         "an embedding trains the row of padding",
         "kernels/embedding.py",
         "word >= 0 and word < words and word != padding",

@@ -8,6 +8,7 @@ the cores.  In five steps, one file each:
     source       the result as a readable module on disk            inference   with the types of what it saves
     build        compiled by Numba, kept for later processes        runtime     what generated modules import
     threads      run on all cores           sharing   each of which has its share of the blocks
+    lockstep     before the cut: element-wise kernels touch a block's elements in their order
 
 `checked` runs the same kernels slowly and suspiciously: see there.  `source_of(kernel)` shows what was generated.
 """
@@ -23,6 +24,7 @@ import numpy as np
 from kernels.declare import Dim3, Kernel
 from kernels.targets.cpu.build import load, source_text
 from kernels.targets.cpu.checked import checked, current_mode
+from kernels.targets.cpu.lockstep import same_arrays
 from kernels.targets.cpu.processor import has_avx512
 from kernels.targets.cpu.threads import packed, run_blocks
 from kernels.targets.cpu.vocabulary import UnsupportedKernel
@@ -36,7 +38,7 @@ def run(kernel: Kernel, grid: Dim3, values: Sequence[Any], columns: int = 0) -> 
     if mode is not None:
         mode.run(kernel, grid, values)
     else:
-        run_blocks(packed(_compiled(kernel), grid, values, columns))
+        run_blocks(packed(_address(kernel, values), grid, values, columns))
 
 
 def bind(kernel: Kernel, grid: Dim3, values: Sequence[Any], columns: int = 0) -> Callable[[Any], None]:
@@ -48,16 +50,26 @@ def bind(kernel: Kernel, grid: Dim3, values: Sequence[Any], columns: int = 0) ->
             run(kernel, grid, values)
             return
         if not work:
-            work.append(packed(_compiled(kernel), grid, values, columns))
+            work.append(packed(_address(kernel, values), grid, values, columns))
         run_blocks(work[0])
 
     return launch
 
 
+def _address(kernel: Kernel, values: Sequence[Any]) -> int:
+    """The address of the compiled loop over blocks; a launch of an element-wise kernel in place has one of its own."""
+    first: dict[int, str] = {}
+    arrays = [
+        (name, value) for name, value in zip(kernel.parameters, values, strict=True) if isinstance(value, np.ndarray)
+    ]
+    begins = tuple((name, first.setdefault(value.ctypes.data, name)) for name, value in arrays)
+    return _compiled(kernel, begins if len(first) < len(begins) else ())
+
+
 @cache
-def _compiled(kernel: Kernel) -> int:
-    """The address of the compiled loop over blocks."""
-    address: int = load(kernel).run.address
+def _compiled(kernel: Kernel, begins: tuple[tuple[str, str], ...]) -> int:
+    """`begins`: for each array, the first one that begins at the same place; empty where all begin elsewhere."""
+    address: int = load(kernel, same=same_arrays(kernel, dict(begins))).run.address
     return address
 
 

@@ -52,16 +52,22 @@ def names(node: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
-def is_pure(value: ast.AST, constants: dict[str, str]) -> bool:
-    """Follows from the variables in it alone: no array is read and nothing called but casts and min, max."""
+def is_pure(value: ast.AST, lowered: Lowered) -> bool:
+    """Follows from the variables in it alone: it reads no array, and calls casts, min, max and pure helpers only."""
     for node in ast.walk(value):
         if isinstance(node, ast.Subscript):
             return False
         if isinstance(node, ast.Call):
             called = dotted(node.func)
-            if called not in PURE and not called.startswith("np.") and not constants.get(called, "").startswith("np."):
+            is_cast = called.startswith("np.") or lowered.constants.get(called, "").startswith("np.")
+            helper = lowered.helpers.get(called)
+            if called not in PURE and not is_cast and not (helper and not helper.local and _all_pure(helper)):
                 return False
     return True
+
+
+def _all_pure(helper: Lowered) -> bool:
+    return all(is_pure(s, helper) for s in helper.body)
 
 
 @dataclass
@@ -115,8 +121,9 @@ def thread_loop(block: Dim3, body: list[ast.stmt], checked: bool, working: str =
     return body
 
 
-def cut(lowered: Lowered, block: Dim3, checked: bool = False) -> CutBody:
-    return _Cutter(lowered, block, checked).run()
+def cut(lowered: Lowered, block: Dim3, checked: bool = False, lockstep: bool = False) -> CutBody:
+    """The body in pieces; `lockstep`: of an element-wise kernel, whose marks stand for no barriers (see `lockstep`)."""
+    return _Cutter(lowered, block, checked, lockstep).run()
 
 
 def _in_rows(array: Array) -> bool:
@@ -133,9 +140,23 @@ class _Unwrap(ast.NodeTransformer):
         return node.body
 
 
+class _ByThread(ast.NodeTransformer):
+    """`value[j]` becomes `_value_of[j, _thread]`, which is beside the next thread's."""
+
+    def __init__(self, local: dict[str, Array]) -> None:
+        self.local = local
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        if (name := dotted(node.value)) in self.local:
+            node.value = ast.Name(f"_{name}_of", ast.Load())
+            node.slice = ast.Tuple([node.slice, ast.Name("_thread", ast.Load())], ast.Load())
+        return node
+
+
 class _Cutter:
-    def __init__(self, lowered: Lowered, block: Dim3, checked: bool) -> None:
-        self.lowered, self.block, self.checked = lowered, block, checked
+    def __init__(self, lowered: Lowered, block: Dim3, checked: bool, lockstep: bool) -> None:
+        self.lowered, self.block, self.checked, self.lockstep = lowered, block, checked, lockstep
         self.local = lowered.local
         self.varying = THREAD_INDICES | set(self.local)
         self.pieces: list[CodePiece] = []
@@ -154,7 +175,7 @@ class _Cutter:
             plain = all(self.is_uniform(s) for s in [*statement.body, *statement.orelse])
         else:
             plain = isinstance(statement, (ast.Assign, ast.AugAssign))
-        return plain and not names(statement) & self.varying and is_pure(statement, self.lowered.constants)
+        return plain and not names(statement) & self.varying and is_pure(statement, self.lowered)
 
     def _spread(self, body: Sequence[ast.stmt]) -> None:
         """Every variable that depends on a varying one is varying: repeated until nothing changes."""
@@ -190,7 +211,7 @@ class _Cutter:
             if not isinstance(s, ast.Assign) or not isinstance(s.targets[0], ast.Name) or len(s.targets) > 1:
                 continue
             name, used = s.targets[0].id, names(s.value) & (self.varying | set(times))
-            if times[name] == 1 and used <= fixed | set(found) and is_pure(s.value, self.lowered.constants):
+            if times[name] == 1 and used <= fixed | set(found) and is_pure(s.value, self.lowered):
                 if name in self.varying:
                     found[name] = s
                 else:
@@ -204,7 +225,7 @@ class _Cutter:
         for piece in self.pieces:
             piece.needs, piece.sets = self._live_in(piece.statements, set(THREAD_INDICES) | set(self.local))
         kept = set().union(*(piece.needs for piece in self.pieces)) - set(self.simple)
-        private = set() if self.checked else {name for name in self.local if self._is_private(name)}
+        private = set() if self.checked or self.lockstep else {name for name in self.local if self._is_private(name)}
         for piece in self.pieces:
             if working := "" if self.checked else self._working(piece):
                 piece.statements = piece.statements[0].body  # type: ignore[attr-defined]
@@ -221,7 +242,7 @@ class _Cutter:
             case [ast.If(ast.Compare(ast.Name(t), [ast.Lt() | ast.Eq() as operator], [bound]), _, [])]:
                 index = self.simple.get(t)
                 is_index = isinstance(index, ast.Assign) and ast.unparse(index.value) in THREAD_X
-                uniform = not names(bound) & self.varying and is_pure(bound, self.lowered.constants)
+                uniform = not names(bound) & self.varying and is_pure(bound, self.lowered)
                 if not is_index or not uniform or self.block[1:] != (1, 1):
                     return ""
                 if isinstance(operator, ast.Lt):
@@ -291,7 +312,7 @@ class _Cutter:
     def _agreed(self, value: ast.expr, s: ast.stmt, before: list[ast.stmt]) -> ast.expr:
         """The expression itself where it is uniform; in checked mode the value that all threads turn out to have."""
         if not self.checked:
-            if names(value) & self.varying or not is_pure(value, self.lowered.constants):
+            if names(value) & self.varying or not is_pure(value, self.lowered):
                 raise self._refusal(
                     s,
                     f"barrier under `{ast.unparse(value)}`, which may differ between threads; "
@@ -382,6 +403,8 @@ class _Cutter:
         if self.checked:
             head += [s for array in arrays for s in parse(f"{array.name} = _{array.name}_of[_thread]")]
             return [*head, *piece.statements, *tail]
+        if self.lockstep:
+            return [*head, *(_ByThread(self.local).visit(s) for s in piece.statements), *tail]
         before, after = self._taken_up(arrays, piece.statements)
         match piece.statements:
             case [ast.If(test, body, [])] if all(_in_rows(array) for array in arrays):  # threads that rest copy nothing

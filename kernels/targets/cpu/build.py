@@ -20,11 +20,11 @@ import stat
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import llvmlite
@@ -172,20 +172,21 @@ def key(kernel: Kernel, checked: bool) -> str:
 CHECKSUMS = "SHA256"  #: the file that `sha256sum --check` reads; every other file of an entry is named in it
 
 
-def source_text(kernel: Kernel, checked: bool = False) -> str:
-    """The generated module."""
+def source_text(kernel: Kernel, checked: bool = False, same: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The generated module; `same`: see `KernelSource`."""
     from kernels.targets.cpu.source import KernelSource
 
-    source = KernelSource(kernel, checked)
+    source = KernelSource(kernel, checked, same)
     sites = f"SITES = {[(site.line, site.text, site.axis) for site in source.sites]!r}\n" if checked else ""
     return source.text + sites
 
 
-def load(kernel: Kernel, checked: bool = False) -> ModuleType:
+def load(kernel: Kernel, checked: bool = False, same: Mapping[str, str] = MappingProxyType({})) -> ModuleType:
     """The kernel's generated module, compiled; from disk where a process has compiled it before."""
-    stem = f"{kernel.name}{'_checked' if checked else ''}_{key(kernel, checked)}"
+    kind = "_checked" if checked else "".join(f"_{name}_is_{other}" for name, other in same.items())
+    stem = f"{kernel.name}{kind}_{key(kernel, checked)}"
     with _lock, collector_paused(), optimised(checked):
-        return _load(stem, lambda: source_text(kernel, checked))
+        return _load(stem, lambda: source_text(kernel, checked, same))
 
 
 def load_source(path: Path) -> ModuleType:

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from kernels.declare import Kernel
 from kernels.targets.cpu.barriers import cut, names, thread_loop
 from kernels.targets.cpu.inference import infer_types
+from kernels.targets.cpu.lockstep import put_in_lockstep, rename
 from kernels.targets.cpu.processor import lanes
 from kernels.targets.cpu.vocabulary import (
     AXES,
@@ -50,9 +53,12 @@ GRID = [f"gridDim_{axis}" for axis in AXES]
 
 
 class KernelSource:
-    """`text`: the module; `sites`: what the numbers in checked mode's reports stand for."""
+    """`text`: the module; `sites`: what the numbers in checked mode's reports stand for.
 
-    def __init__(self, kernel: Kernel, checked: bool = False) -> None:
+    `same`: names of arrays, each with the name of the array that it is in this launch (see `lockstep`).
+    """
+
+    def __init__(self, kernel: Kernel, checked: bool = False, same: Mapping[str, str] = MappingProxyType({})) -> None:
         self.kernel, self.checked = kernel, checked
         self.lowered = lower_kernel(kernel)
         self.sites: list[Site] = self.lowered.sites
@@ -60,7 +66,11 @@ class KernelSource:
         self._gather_constants(self.lowered)
         # The checks change no type, and Numba takes far longer with them; so types are inferred before they are put in.
         before = [*self._head(), *self._helpers(checked=False)]
-        keeps = self.lowered.has_barriers and cut(copy.deepcopy(self.lowered), kernel.block, checked).kept
+        rename(self.lowered, same)
+        self.lockstep = not checked and put_in_lockstep(self.lowered, kernel.block)
+        keeps = (
+            self.lowered.has_barriers and cut(copy.deepcopy(self.lowered), kernel.block, checked, self.lockstep).kept
+        )
         self.types = infer_types(kernel, self.lowered, before) if keeps else {}
         if checked:
             _put_checks(self.lowered, self.sites, list(self.lowered.shared))
@@ -151,7 +161,7 @@ class KernelSource:
 
     def _barrier_block(self) -> list[ast.stmt]:
         lowered = self.lowered
-        body = cut(lowered, self.kernel.block, self.checked)
+        body = cut(lowered, self.kernel.block, self.checked, self.lockstep)
         memory = [line for array in lowered.shared.values() for line in self._shared_array(array)]
         threads = self.kernel.threads
         for name in body.kept:
@@ -161,7 +171,9 @@ class KernelSource:
         for array in lowered.local.values():
             if not self.checked and array.name in body.private:
                 memory += self._one_array(array)
-            if self.checked or array.name not in body.private:
+            if self.lockstep:
+                memory += self._one_array(Array(f"_{array.name}_of", (*array.shape, threads), array.dtype))
+            elif self.checked or array.name not in body.private:
                 memory += self._one_array(Array(f"_{array.name}_of", (threads, *array.shape), array.dtype))
         return [*parse("\n".join(memory)), *body.statements]
 
