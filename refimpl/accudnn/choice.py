@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from refimpl.accudnn.performance_model import Candidate, Model
 from refimpl.accudnn.schedule import Simulated, scheduled
 from refimpl.text import duration
@@ -81,6 +79,8 @@ def needed(model: Model, order: Sequence[Candidate], budget: int) -> list[Candid
     Returns:
         Maps in the order in which they were chosen.  Steps that are too full then have no idle map left.
     """
+    import numpy as np
+
     held = model.held()
     names = ("last_use", "next_use", "nbytes")
     last_use, next_use, nbytes = (np.array([getattr(one, name) for one in order]) for name in names)
@@ -101,6 +101,8 @@ def needed(model: Model, order: Sequence[Candidate], budget: int) -> list[Candid
 
 def caps_within(model: Model, away: Sequence[Candidate], budget: int) -> dict[int, int] | None:
     """Step → the workspace that it has to shrink to, with these maps away; None where even the least is too much."""
+    import numpy as np
+
     held, caps = model.held(away), {}
     for step in np.flatnonzero(held > budget).tolist():
         cap = int(model.workspace[step] - (held[step] - budget))

@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from refimpl.machine import Choice, Machine
 from refimpl.memory.allocation_trace import rounded
 from refimpl.network import Step
 from refimpl.planner.context import PlanContext
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +64,8 @@ class Model:
     @cached_property
     def starts(self) -> np.ndarray:
         """When each step starts if none waits; the last place is the end of the last step."""
+        import numpy as np
+
         return self.upload + np.append(0.0, np.cumsum(self.seconds))
 
     @property
@@ -72,12 +76,16 @@ class Model:
     @cached_property
     def base(self) -> np.ndarray:
         """Bytes at each step if every map stays."""
+        import numpy as np
+
         alive = self.resident + np.cumsum(self.arriving) - np.append(0, np.cumsum(self.dying)[:-1])
         held: np.ndarray = alive + self.workspace
         return held
 
     def held(self, away: Collection[Candidate] = ()) -> np.ndarray:
         """Bytes at each step if these maps are away for as long as they are idle."""
+        import numpy as np
+
         change = np.zeros(self.steps + 2, dtype=np.int64)
         for one in away:
             change[one.last_use + 1] -= one.nbytes
@@ -86,6 +94,8 @@ class Model:
 
     def least(self) -> int:
         """The smallest budget, in bytes, that this model can train in: all candidates away, least workspaces."""
+        import numpy as np
+
         smallest = np.array([rungs[-1][0] for rungs in self.rungs] or self.workspace)
         return int((self.held(self.candidates) - self.workspace + smallest).max())
 
@@ -104,6 +114,8 @@ class Model:
 
         A map that the setup drops is not alive while it is idle; what its rebuilding takes is left out.
         """
+        import numpy as np
+
         network, machine = context.network, context.machine
         last = len(network.steps)
         arriving, dying = np.zeros(last + 1, dtype=np.int64), np.zeros(last + 1, dtype=np.int64)

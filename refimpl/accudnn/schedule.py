@@ -10,10 +10,12 @@ from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from refimpl.accudnn.performance_model import Candidate, Model
+
+if TYPE_CHECKING:
+    import numpy as np
 
 ROUNDS = 3  #: of scheduling by the stalls that the round before had
 AS_FAST = 1.002  #: times the best round's seconds: a later round is taken, as its prefetches hold memory for less time
@@ -121,6 +123,8 @@ def simulate(model: Model, coming: Mapping[Candidate, int], budget: int) -> Simu
         coming: the maps that leave, and the step at which the copy in of each is issued, in that order.
         budget: bytes.
     """
+    import numpy as np
+
     leaving, released, needed, issued = (defaultdict[int, list[Candidate]](list) for _ in range(4))
     for one, step in coming.items():
         leaving[one.last_write].append(one)

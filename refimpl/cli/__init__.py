@@ -26,10 +26,9 @@ from typing import TextIO
 from refimpl import __version__
 from refimpl.cli.completion import complete, words_to_complete
 from refimpl.cli.parallel import tell_ranks
-from refimpl.cli.parser import DONE, INTERRUPTED, Fail, Parser, error_line, status_of
+from refimpl.cli.parser import DONE, INTERRUPTED, Fail, Parser, error_line, own_code, status_of
 from refimpl.cli.shared_options import end_at_output
 from refimpl.cli.terminal import tell
-from refimpl.network.imported import own_code
 
 __all__ = ["COMMANDS", "main", "parser", "status_of"]
 
@@ -107,7 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # a terminal without ×, → and ▇ shows question marks
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     prog = "refimpl"
-    own_code.known.clear()
+    if (executed := own_code()) is not None:  # main was called before
+        executed.known.clear()
     try:
         try:
             command = parser(words_to_complete() or arguments)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refimpl.cli.parser import INTERRUPTED, WRONG, Fail, error_line, status_of
-from refimpl.machine import here
 
 if TYPE_CHECKING:
     from refimpl.backend import Communicator, Mpi
@@ -51,6 +50,8 @@ def as_rank(options: argparse.Namespace, work: Work) -> int:
 
 def refuse_without_parallel() -> None:
     """Raise `Fail` where a launcher has started several of a command that takes itself for the only one."""
+    from refimpl.machine import here
+
     if started := here.launched():
         raise Fail(
             f"mpiexec has started {started.size} of this command, and it lacks --parallel mpi: without it each would "
@@ -69,6 +70,8 @@ def tell_ranks(prog: str, why: str, status: int) -> bool:
     Returns:
         Whether the line is the first rank's to write, and this is not the first.
     """
+    from refimpl.machine import here
+
     started = here.launched()
     if started is None:
         return False

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from refimpl.machine.files import refuse_unwritable
-from refimpl.network.imported import own_code
 from refimpl.text import RefimplError, harmless, offer
 
 DONE, WRONG, WRONG_USE, DOES_NOT_FIT, DEVICE_FAILED, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -106,11 +104,18 @@ def real(above: float | None = None, below: float = math.inf) -> Callable[[str],
 
 def writable(option: str, path: str) -> Path:
     """The path of a file to be written.  One that cannot be written is refused before the work that it is to hold."""
+    from refimpl.machine.files import refuse_unwritable
+
     try:
         refuse_unwritable(path)
     except OSError as error:
         raise Fail(f"{option} {path}: {error.strerror or error}") from None
     return Path(path)
+
+
+def own_code() -> Any:
+    """The module that executes code of the user's own; None if it was not imported: then there is no such code."""
+    return sys.modules.get("refimpl.network.imported.own_code")
 
 
 def cut_off(error: BaseException | None) -> bool:
@@ -127,9 +132,9 @@ def error_line(error: BaseException) -> str:
     if cut_off(error):
         return "interrupted"
     if in_own_code(error):
-        return own_code.error_line(error)
+        return str(own_code().error_line(error))
     if by_class(error) is None:
-        return own_code.suspected_error_line(error)
+        return str(own_code().suspected_error_line(error))
     text = str(error)
     if isinstance(error, OSError):
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or text
@@ -143,14 +148,14 @@ def status_of(error: BaseException) -> int | None:
     if in_own_code(error):
         return WRONG_USE
     status = by_class(error)
-    if status is None and isinstance(error, Exception) and own_code.known and not sys.flags.dev_mode:
+    if status is None and isinstance(error, Exception) and own_code() and own_code().known and not sys.flags.dev_mode:
         return WRONG_USE  # as when a module of one's own gives an answer of another type
     return status
 
 
 def in_own_code(error: BaseException) -> bool:
     """Whether an error of the user's own code is to be told in a line: python -X dev keeps its traceback."""
-    return not sys.flags.dev_mode and own_code.raised(error)
+    return not sys.flags.dev_mode and own_code() is not None and own_code().raised(error)
 
 
 def by_class(error: BaseException) -> int | None:

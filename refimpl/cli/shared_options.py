@@ -7,8 +7,6 @@ import re
 from typing import Any, get_args
 
 from refimpl.cli.parser import Fail, Parser, real, whole
-from refimpl.network.imported import with_losses
-from refimpl.network.learning import OPTIMISERS, DecayOn
 
 VDNNS_MACHINE = "titan-x"
 MOST_RANKS = 1_000_000
@@ -153,6 +151,8 @@ def backend(parser: Parser) -> None:
 
 def optimiser(parser: Parser, title: str = "learning") -> Any:
     """The group of what the plan depends on: the bytes that stay, and the calls."""
+    from refimpl.network.learning import OPTIMISERS, DecayOn
+
     group = parser.add_argument_group(title)
     group.add_argument(
         "--optimiser", choices=tuple(OPTIMISERS), default="sgd",
@@ -229,6 +229,8 @@ def end_at_output(options: argparse.Namespace) -> None:
             raise Fail(f"--output {output} is for ONNX files, and {name} is not one")
     ended = [f"{name}:{output}" if output is not None else str(name) for name in names]
     if losses:
+        from refimpl.network.imported import with_losses
+
         ended = [with_losses(name, losses) for name in ended]
     if "networks" in options:
         options.networks = ended

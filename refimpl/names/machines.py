@@ -11,7 +11,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from refimpl.machine import cpu_costs
 from refimpl.machine.gpus import MACHINES
 from refimpl.machine.here import current_gpu, rough_cpu
 from refimpl.machine.measured_profile import machine_from_profile
@@ -99,6 +98,7 @@ def from_file(path: str) -> Machine:
 def at_hand(measure: bool = True) -> Machine:
     """The device at hand; `measure`: a CPU's kernels, if that was not done before."""
     from kernels.targets import gpu
+    from refimpl.machine import cpu_costs
 
     return cpu_costs.machine(rough_cpu(), measure) if gpu.why_not() is not None else current_gpu()
 

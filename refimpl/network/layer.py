@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal
 
 from refimpl.network.call import Call
 from refimpl.network.kinds import TRAITS, LayerKind, Loss, Traits
 from refimpl.network.operation import Operation
 from refimpl.network.tensor import Tensor
 from refimpl.text import RefimplError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Direction = Literal["forward", "backward"]
 
@@ -95,6 +96,8 @@ class FirstValues:
 
     def moved(self, move: Callable[[np.ndarray], np.ndarray]) -> FirstValues:
         """In another arrangement, which keeps every number."""
+        import numpy as np
+
         before, values = self.move, np.ascontiguousarray(move(self.values))
         both = move if before is None else lambda source: move(before(source))
         return replace(self, values=values, shape=self.shape or self.values.shape, move=both)
@@ -106,6 +109,8 @@ class FirstValues:
             trained: in our layout.
             others: the source with other parts of it that were trained (None: as it was).
         """
+        import numpy as np
+
         if self.move is None:
             return trained
         made = np.empty(self.shape or (), trained.dtype)
@@ -120,6 +125,8 @@ class FirstValues:
 
     def places(self) -> np.ndarray:
         """Where our values are in the source, both counted through."""
+        import numpy as np
+
         numbers = np.arange(prod(self.shape or self.values.shape)).reshape(self.shape or self.values.shape)
         return (numbers if self.move is None else self.move(numbers)).reshape(-1)
 
@@ -133,6 +140,8 @@ class FirstValues:
 
     def in_order(self, axis: int, order: np.ndarray) -> FirstValues:
         """One axis in this order."""
+        import numpy as np
+
         return self.moved(lambda values: np.take(values, order, axis))
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kernels.arguments import KernelError
 from refimpl.machine import Machine
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network
@@ -68,6 +67,8 @@ def largest(
     How the bytes of an unlimited plan grow from size 1 to size 2 says where to begin: where nothing is evicted, the
     answer is there or a little below.  Elsewhere it is at most where one step alone asks too much, and mostly near.
     """
+    from kernels.arguments import KernelError
+
     setup = setup.frugal
     ends = [network_of(1), network_of(2)]
     best, too_large = 0, 1 + reach([least_conceivable(network) for network in ends], budget)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from refimpl.machine import Timeline
-from refimpl.machine.possible import MachineSeconds, interval
 from refimpl.planner import DoesNotFit, Program
 from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.report.attribution import Attribution
 from refimpl.report.figures import traffic
+
+if TYPE_CHECKING:
+    from refimpl.machine.possible import MachineSeconds
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,8 @@ class Spread:
 
     def interval(self, setup: Compared) -> tuple[float, float] | None:
         """From the 5th to the 95th percentile of a setup's slow-down."""
+        from refimpl.machine.possible import interval
+
         return None if setup.possible is None else interval(setup.possible / self.against)
 
     def orders(self) -> list[tuple[Compared, Compared, int]]:

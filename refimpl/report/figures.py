@@ -15,14 +15,17 @@ import textwrap
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
-
-import numpy as np
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from refimpl.machine import Choice, Timeline
 from refimpl.memory.free_list import FreeList
 from refimpl.network import Call, Tensor
 from refimpl.planner import CopyIn, CopyOut, Free, Launch, Program
 from refimpl.planner.heading import heading
+
+if TYPE_CHECKING:
+    import numpy as np
 
 #: What device memory holds, in the order in which it is stacked in a picture.
 KINDS = ("resident", "input", "map", "gradient map", "weight gradient", "workspace", "draining")
@@ -100,6 +103,8 @@ class MemoryCurve:
     @property
     def total(self) -> np.ndarray:
         """Bytes held, of all kinds, at every moment."""
+        import numpy as np
+
         held: np.ndarray = np.sum(list(self.by_kind.values()), axis=0)
         return held
 
@@ -111,6 +116,8 @@ class MemoryCurve:
 
 def memory_curve(program: Program) -> MemoryCurve:
     """Recount the bytes in the pool.  The total is `pool_bytes` of the program's rows, its peak `peak_bytes`."""
+    import numpy as np
+
     changes: list[tuple[int, str, int]] = []  # the position before which it happens, kind, bytes
     for life in lifetimes(program):
         changes.append((life.begin + 1, life.kind, life.nbytes))
@@ -157,11 +164,35 @@ class Fragmentation:
 
     size: int
     lifetimes: list[DrawnLifetime]
-    positions: np.ndarray  #: the state is the one just after this instruction; -1: before the first
-    hole_bytes: np.ndarray  #: of all holes
-    largest_hole: np.ndarray  #: bytes
-    holes: np.ndarray  #: their number
+    rows: list[tuple[int, int, int, int]]  #: of the columns below, at every moment
     peak: int  #: position of the allocation that fills the pool most; -1: it is never fuller than at the start
+
+    @cached_property
+    def columns(self) -> list[np.ndarray]:
+        """The rows, transposed: a plan's table needs none of them, and no NumPy."""
+        import numpy as np
+
+        return list(np.array(self.rows).T)
+
+    @property
+    def positions(self) -> np.ndarray:
+        """The state is the one just after this instruction; -1: before the first."""
+        return self.columns[0]
+
+    @property
+    def hole_bytes(self) -> np.ndarray:
+        """Of all holes."""
+        return self.columns[1]
+
+    @property
+    def largest_hole(self) -> np.ndarray:
+        """Bytes."""
+        return self.columns[2]
+
+    @property
+    def holes(self) -> np.ndarray:
+        """Their number."""
+        return self.columns[3]
 
     def layout(self, position: int) -> Layout:
         """The pool just after instruction `position`."""
@@ -203,9 +234,7 @@ def fragmentation(program: Program, size: int | None = None) -> Fragmentation:
         (holes.cut if arrives else holes.give)(life.address, life.nbytes)
         free += -life.nbytes if arrives else life.nbytes
         rows.append((position, free, holes.largest, len(holes)))
-    positions, hole_bytes, largest, counts = (np.array(column) for column in zip(*rows, strict=True))
-    peak = int(positions[hole_bytes.argmin()])
-    return Fragmentation(size, found, positions, hole_bytes, largest, counts, peak)
+    return Fragmentation(size, found, rows, peak=min(rows, key=lambda row: row[1])[0])
 
 
 # -- copies -----------------------------------------------------------------------------------------------------------

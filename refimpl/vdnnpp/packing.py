@@ -18,17 +18,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from refimpl.planner.codec import Codec
 from refimpl.text import RefimplError
 
+if TYPE_CHECKING:
+    import numpy as np
+
 WORKERS = SLOTS = 8
 WORD = 32  #: numbers that share a mask
-
-Word = np.uint32
 
 #: The codec in NumPy, for a program that is written out as a script.
 WRITTEN_OUT = '''def compress(name, buffer):
@@ -93,12 +92,14 @@ class Packed:
     """
 
     def __init__(self, store: np.ndarray, nbytes: int) -> None:
+        import numpy as np
+
         limit = packed_limit(nbytes)
         if store.size < limit:
             raise PackingError(f"packing {nbytes} bytes can take {limit} bytes of the store; it has {store.size} there")
         count, self._rest = divmod(nbytes // 4, WORD)
         self._words = words()
-        place = store[:limit].view(Word)
+        place = store[:limit].view(np.uint32)
         self._numbers = nbytes // 4
         self._masks, self._packed = place[:count], place[count : count + self._numbers]
         self.density = 1.0  #: of the map packed last: the share of numbers that are not zero
@@ -127,9 +128,11 @@ class Packed:
 
     def _words_of(self, given: np.ndarray) -> np.ndarray:
         """The map's bytes as words."""
+        import numpy as np
+
         if given.nbytes != 4 * self._numbers:
             raise PackingError(f"a map of {given.nbytes} bytes cannot use a place made for {4 * self._numbers}")
-        return given.view(Word)
+        return given.view(np.uint32)
 
     def _each(self, work: Callable[[int, int], Any]) -> list[Any]:
         """Every worker's part; small maps are not worth a thread."""

@@ -6,6 +6,13 @@ from tests.faults.fault import Fault
 
 FAULTS = (
     Fault(
+        "every command imports the machines, its help too",
+        "refimpl/cli/parallel.py",
+        "from refimpl.cli.parser import INTERRUPTED",
+        "from refimpl.machine import here as here\nfrom refimpl.cli.parser import INTERRUPTED",
+        "tests/refimpl/cli/test_start_up.py",
+    ),
+    Fault(
         "a plan that does not fit ends with status 0",
         "refimpl/cli/plan.py",
         "    return DOES_NOT_FIT\n",

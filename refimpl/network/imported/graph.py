@@ -68,7 +68,6 @@ from refimpl.network.network import Network
 from refimpl.text import closest, counted, offer, shown
 
 UNSUPPORTED = "unsupported"  #: the operation of a node that says why: it matters only if the output needs it
-BATCH = 32  #: images, where no batch is given
 MOST_NUMBERS = (1 << 31) - 1  #: of one image's maps
 LONGEST_NAME = 200  #: letters
 MOST_TOLD, MOST_TOLD_WHY = 20, 3  #: operators, and other reasons, that one refusal names

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from refimpl.network.builder import Builder
-from refimpl.network.imported.graph import BATCH, UNSUPPORTED, NoKernel, built
 from refimpl.network.imported.own_code import error_line, executed
 from refimpl.network.layer import NetworkError
 from refimpl.network.network import Network
 from refimpl.text import counted, offer, one_line
 
+BATCH = 32  #: images, where no batch is given
 KEEPS = ("pytorch", "pytorch-cpu")  #: what PyTorch keeps on a GPU, and on a CPU
 BY_PYTORCH = "it is described as PyTorch keeps it; leave keeps out for our own kernels"
 FILE = re.compile(r"(?P<path>.*?\.(?P<kind>onnx|py))(:(?P<part>.+))?", re.IGNORECASE | re.DOTALL)
@@ -67,6 +67,7 @@ def from_torch(
     Raises:
         NetworkError: one line that names the node, and what can be done.
     """
+    from refimpl.network.imported.graph import UNSUPPORTED, NoKernel, built
     from refimpl.network.imported.torch_module import Example, exported_module, graph_of
 
     if keeps not in (None, "own", *KEEPS):
@@ -135,6 +136,7 @@ def from_onnx(path: str | Path, batch: int = BATCH, output: str | None = None, l
     Raises:
         NetworkError: one line that names the node, and what can be done.
     """
+    from refimpl.network.imported.graph import built
     from refimpl.network.imported.onnx_nodes import graph_of_file
 
     try:
