@@ -38,7 +38,7 @@ def add(parser: Parser) -> None:
             "refimpl study grid.toml",
             "refimpl study grid.toml --jobs 8 --out rows.jsonl",
             "refimpl study rows.jsonl --draw profile --picture profile.png",
-            "refimpl study rows.jsonl --csv > rows.csv",
+            "refimpl study rows.jsonl --csv",
         ],
     )
     parser.add_argument("file", metavar="FILE", help="what is planned, in TOML; or, to draw them, rows that are there")
