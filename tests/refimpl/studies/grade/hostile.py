@@ -48,6 +48,7 @@ HOSTILE = {
     "100 GB piece by piece": (
         when_executed("x = []\nwhile True: x.append(bytearray(2**24))"), "MemoryError"),
     "fork": (when_executed("import os\nos.fork()"), "os.fork"),
+    "fork bomb": (when_executed("import os\nwhile True: os.fork()"), "os.fork"),
     "fork by a system call": (
         when_executed("import _posixsubprocess, os\nr, w = os.pipe()\n_posixsubprocess.fork_exec([b'/bin/true'], "
                       "[b'/bin/true'], True, (w,), None, None, -1, -1, -1, -1, -1, -1, r, w, False, False, 0, None, "
@@ -63,6 +64,9 @@ HOSTILE = {
         when_executed("import os\nprint(open(f'/proc/{os.getppid()}/cmdline').read())"), "tried to read the file"),
     "reads by a way round": (
         when_executed("import refimpl\nopen(refimpl.__file__[:-11] + 'cli/../../README.md')"), "tried to read"),
+    "reads the seed": (when_executed("open('/root/seed').read()"), "tried to read the file"),
+    "reads the grade's file": (when_executed("import os\nos.open('/tmp/grades.json', os.O_RDONLY)"), "tried to read"),
+    "appends to the grade's file": (when_executed("open('/tmp/refimpl-grade-was-here', 'a')"), "tried to write"),
     "writes a file": (when_executed("open('/tmp/refimpl-grade-was-here', 'w').write('x')"), "tried to write the file"),
     "fills the disk": (
         when_executed("import os\nf = os.open('x', os.O_CREAT | os.O_WRONLY)\nos.write(f, b'x' * 2**20)"),
@@ -74,6 +78,8 @@ HOSTILE = {
     "lifts its limits": (
         when_executed("import resource\nresource.setrlimit(resource.RLIMIT_CPU, (10**6, 10**6))"), "resource"),
     "exits": (when_executed("import os\nos._exit(0)"), "ended before"),
+    "raises what is no exception": (
+        when_planned("raise type('Stop', (BaseException,), {})()"), "Stop"),
     "exits by an exception": (when_executed("raise SystemExit(0)"), "SystemExit"),
     "kills itself": (when_executed("import signal\nsignal.raise_signal(9)"), "SIGKILL"),
     "prints megabytes": (when_executed("while True: print('x' * 2**16)"), "printed more than 1 MiB"),
@@ -87,6 +93,9 @@ HOSTILE = {
     "never stops handing over": (
         when_executed("import os, sys\nwhile True: os.write(int(sys.argv[2]), b'x' * 2**16)"), "handed over more"),
     "recursion": (when_planned("f = lambda: f(); f()"), "RecursionError"),
+    "an exception without words": (
+        when_planned("raise type('Mute', (Exception,), {'__str__': lambda self: 1 / 0})()"), ""),
+    "an exception of megabytes": (when_planned("raise ValueError('x' * 10**7)"), "ValueError"),
     "an exception": (when_planned("1 / 0"), "ZeroDivisionError"),
     "no Python": ("def (", "SyntaxError"),
     "nothing": ("", "no liveness"),
