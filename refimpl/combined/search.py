@@ -79,9 +79,10 @@ class Combined(Search):
             points = [] if self.first else [point for _, point in of_papers(judge, context)]
             if self.first:
                 any(judge.planned(setup) for setup in frugal(maps))
-            swept = [sweep(judge, maps, start) for start in starts(judge, maps, with_early_addresses(points))]
-            if swept:
-                walk(judge, maps, min(swept, key=lambda judged: judged.seconds), random.Random(self.seed))
+            begun = starts(judge, maps, with_early_addresses(points))
+            swept = (sweep(judge, maps, begun.pop(0)) for _ in range(len(begun)))  # each has a program: none is kept
+            if fastest := min(swept, key=lambda judged: judged.seconds, default=None):
+                walk(judge, maps, fastest, random.Random(self.seed))
             if judge.best is None:
                 any(judge.planned(setup, smaller=True) for setup in frugal(maps))
         except KeyboardInterrupt:  # the best so far is a result

@@ -72,11 +72,11 @@ EXPONENT = 1.1
 
 SIZES = ("resnet:302", "resnet:902", "resnet:2999")  #: of about 1,000, 3,000 and 10,000 layers
 IMAGES, GPU = 16, "k40c"
-SHARES = (0.5, 0.9, 1.1)  #: of the baseline's peak; a preset has the first that it fits at the smallest size
+SHARES = (0.55, 0.9, 1.1)  #: of the baseline's peak; a preset has the first that it fits at the smallest size
 EFFORT = 8  #: of the search of `combined`
-PATIENCE = 180.0  #: seconds; a plan that is expected to take longer is not made
+PATIENCE = 300.0  #: seconds; a plan that is expected to take longer is not made
 ALONE = 1.0  #: seconds; a plan that takes longer has one turn
-PRESET_EXPONENT = 1.2
+PRESET_EXPONENT = 1.15
 
 
 @dataclass(frozen=True)
