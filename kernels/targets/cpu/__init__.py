@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -66,10 +67,14 @@ def _address(kernel: Kernel, values: Sequence[Any]) -> int:
     return _compiled(kernel, begins if len(first) < len(begins) else ())
 
 
+COMPILING = RLock()  #: Python 3.11's parser fails where two threads, as of two ranks, are in it at a time
+
+
 @cache
 def _compiled(kernel: Kernel, begins: tuple[tuple[str, str], ...]) -> int:
     """`begins`: for each array, the first one that begins at the same place; empty where all begin elsewhere."""
-    address: int = load(kernel, same=same_arrays(kernel, dict(begins))).run.address
+    with COMPILING:
+        address: int = load(kernel, same=same_arrays(kernel, dict(begins))).run.address
     return address
 
 
