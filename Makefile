@@ -3,6 +3,7 @@
 #   make demo             make test GPU=1 (CUDA 13 wheels)      make test GPU=12 (CUDA 12 wheels)
 #   make demo GPU=emulated                    on a GPU that is emulated; it needs a C compiler, and no GPU
 #   make gpu PYTHON=python3 VENV=system         use that interpreter as it is: nothing is made, nothing is installed
+#   make tutorials        make tutorials LAB=--no-browser               the notebooks; on an emulated GPU where one is wanted
 #   make test WORKERS=8   tests side by side      make test WORKERS=0   one after another
 #   make test-vdnn        one paper's tests: vdnn, vdnnpp, superneurons, accudnn, combined
 #   make faults AGAINST=TREE   the same faults in another tree too, for its own tests
@@ -30,9 +31,11 @@ endif
 ifeq ($(GPU),12)
 CUDA_EXTRA := cu12
 TEST_EXTRA := test12
+TUTORIALS_EXTRA := tutorials12
 else
 CUDA_EXTRA := cu13
 TEST_EXTRA := test
+TUTORIALS_EXTRA := tutorials
 endif
 RUN_EXTRAS := $(if $(GPU),[$(CUDA_EXTRA)])
 WHEELS := $(if $(GPU),-$(CUDA_EXTRA))
@@ -58,8 +61,9 @@ help: ## say what can be made
 demo: $(RUN) ## plan VGG-16 for 12 GiB under each paper, train a small network in a third of its memory, draw into demo/
 	@$(PY) -m refimpl demo $(if $(filter emulated,$(GPU)),--backend emulated)
 
-tutorials: $(if $(TEST),$(VENV)/.has-tutorials) ## open the tutorials in JupyterLab
-	@$(PY) -m jupyterlab tutorials
+tutorials: $(if $(TEST),$(VENV)/.has-$(TUTORIALS_EXTRA)) ## open the tutorials in JupyterLab, with all that they use but PyTorch
+	@$(PY) -c 'import torch' 2>/dev/null || echo "08 and 10 use PyTorch, which is not installed: $(PY) -m pip install torch"
+	@$(PY) -m jupyterlab $(LAB) tutorials
 
 PYTEST := -m pytest -n $(WORKERS) --dist worksteal
 
@@ -162,6 +166,6 @@ $(VENV)/.has-refimpl$(WHEELS): setup.py | $(VENV)/bin/python
 	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".$(RUN_EXTRAS)"
 	@touch $@
 
-$(VENV)/.has-test $(VENV)/.has-test12 $(VENV)/.has-docs $(VENV)/.has-tutorials: $(VENV)/.has-%: setup.py | $(VENV)/bin/python
+$(VENV)/.has-test $(VENV)/.has-test12 $(VENV)/.has-docs $(VENV)/.has-tutorials $(VENV)/.has-tutorials12: $(VENV)/.has-%: setup.py | $(VENV)/bin/python
 	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
 	@touch $@

@@ -26,6 +26,8 @@ TOOLS = [
     "playwright==1.58.*",  # for the browsers that are installed; later ones cannot drive Firefox ESR
 ]  # fmt: skip
 
+NOTEBOOKS = ["jupyterlab", "ipykernel", "nvidia-cuda-nvdisasm", HIGHS, ONNX, *MPI]
+
 setup(
     name="refimpl",
     version=VERSION,
@@ -65,7 +67,9 @@ setup(
         "optimum": [HIGHS],
         "onnx": [ONNX],
         "docs": ["sphinx>=8.1,<10", "myst-nb>=1.4", "furo", "ipykernel"],
-        "tutorials": ["jupyterlab", "ipykernel"],
+        # All that the notebooks use but PyTorch: the emulated GPU's compiler, ranks, the bound, machine code to read.
+        "tutorials": [*NOTEBOOKS, *CU13],
+        "tutorials12": [*NOTEBOOKS, *CU12],
     },
     entry_points={"console_scripts": ["refimpl = refimpl.cli:main"]},
     classifiers=[

@@ -26,7 +26,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TUTORIALS = ROOT / "tutorials"
 NOTEBOOKS = sorted(TUTORIALS.glob("*.ipynb"))
 NEEDS = {"10_from_a_plan_to_your_training_loop": "torch"}  #: notebook → what it cannot run without
-SOLUTIONS = {"11_streams_events_pinned_memory": "streams"}  #: notebook → the file of solutions/ that answers it
+#: Notebook → the file of solutions/ that answers it.
+SOLUTIONS = {"11_streams_events_pinned_memory": "streams", "12_data_parallel_training": "ring"}
 MOST_BYTES = 3 << 20  #: of all stored notebooks together
 NUMBER = re.compile(r"0x[0-9a-f]+|\d[\d,]*(\.\d+)?(e[-+]?\d+)?")
 MISSING = re.compile(r"^(\$[^\n]*\n)?Skipped|is not installed", re.MULTILINE)  #: what a cell says without a tool
@@ -77,10 +78,11 @@ matplotlib.rcdefaults()
 
 
 @contextmanager
-def started() -> Iterator[Any]:
+def started(calibrated: bool = False) -> Iterator[Any]:
     """A Jupyter kernel for one notebook after another: what they all import takes seconds, so it is imported once."""
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed: no notebook can be executed")
-    here = {"PYTHONPATH": str(ROOT), "REFIMPL_CALIBRATE": "0"}  # this tree, and the same plans on every machine
+    # this tree, and the same plans on every machine
+    here = {"PYTHONPATH": str(ROOT), "REFIMPL_CALIBRATE": str(int(calibrated))}
     client = nbclient.NotebookClient(nbformat.v4.new_notebook(), resources={"metadata": {"path": str(TUTORIALS)}})
     with client.setup_kernel(env={**os.environ, **here}):
         yield client
@@ -197,6 +199,14 @@ def test_runs_and_the_stored_outputs_are_current(path: Path, kernel: Any) -> Non
     assert never_stopped.rstrip().endswith("[]"), "a check took an absurd answer, or said nothing"
     found = list(differences(nbformat.read(path, 4), run))
     assert not found, "\n".join([f"python -m tests.test_tutorials --write {path.stem}", *found])
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_runs_on_a_calibrated_machine(path: Path) -> None:
+    """What the reader has: algorithms chosen by what this CPU was measured to do.  None is skipped."""
+    with started(calibrated=True) as client:
+        fresh(path, client)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

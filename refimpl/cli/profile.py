@@ -9,7 +9,7 @@ from refimpl.cli.parser import DONE, Fail, Parser, real, whole, writable
 from refimpl.cli.terminal import progress, say
 from refimpl.machine import cpu_costs
 from refimpl.machine.cpu_model import FETCHED, SHARED, with_costs
-from refimpl.machine.here import rough_cpu
+from refimpl.machine.here import is_busy, rough_cpu
 from refimpl.network.zoo import build
 from refimpl.text import counted
 
@@ -66,13 +66,14 @@ def here(options: argparse.Namespace) -> int:
     """Measure the kernels of the CPU at hand again."""
     if options.network or options.out:
         raise Fail("--here measures the CPU's kernels, whatever the network: leave out NETWORK and --out")
+    busy = is_busy()
     with progress("", cpu_costs.STAGES) as advance:
-        costs = cpu_costs.measure_and_keep(advance)
+        costs = cpu_costs.measure_and_keep(advance, busy)
     machine = with_costs(rough_cpu(), costs)
     say(
         f"{counted(machine.multiprocessors, 'core')}: {machine.flops / 1e9:.0f} GFLOP/s in matrix products, "
         f"{machine.bandwidth / 1e9:.1f} GB/s in a copy; {counted(len(costs), 'cost')} kept in "
-        f"{cpu_costs.costs_path() or 'no file'}"
+        f"{cpu_costs.kept_path(busy) or 'no file'}"
     )
     measured = sum(name in costs for name in cpu_costs.MEASURED)
     launch, fetched = costs[SHARED][0], costs[FETCHED][0]
@@ -80,6 +81,11 @@ def here(options: argparse.Namespace) -> int:
         f"Measured: {counted(measured, 'kernel')}, a launch ({1e6 * launch:.1f} µs on all threads), and a byte in no "
         f"cache ({1e9 * fetched:.3f} ns). Modelled: the other kernels, each by the measured one most like it."
     )
+    if busy:
+        say(
+            "The machine has other work: these times are too long, and kept for as long as it is busy.  "
+            "Measure again on a quiet machine."
+        )
     if not cpu_costs.is_calibration_on():
         say("REFIMPL_CALIBRATE=0: the machine here is the rough model nevertheless")
     return DONE

@@ -14,7 +14,9 @@ The costs in that file were fitted, by least squares, to launches of every kerne
 tests.refimpl.machine.cpu_reference` writes it, and has to when a kernel changes.
 
 A calibration is kept for this processor, this number of threads and this version of the kernels, in the folder of the
-compiled kernels.  With REFIMPL_CALIBRATE=0 nothing is measured: `here` is then a rough model, the same everywhere.
+compiled kernels.  One that is measured while the machine has other work is kept apart: it serves as long as the machine
+is busy, each command that uses it says so, and a quiet machine is measured again.  With REFIMPL_CALIBRATE=0
+nothing is measured: `here` is then a rough model, the same everywhere.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ from refimpl.machine.cpu_model import (
     with_costs,
 )
 from refimpl.machine.files import replacing
+from refimpl.machine.here import is_busy
 from refimpl.machine.model import Machine
 from refimpl.machine.timing import Run, least_in_turns
 from refimpl.network.builder import Builder
@@ -73,6 +76,11 @@ IN_A_ROW = 2e-3  #: seconds that one turn of a short launch is to take
 MOST_HELPERS = 3  #: processes that compile beside this one
 DONE = "done"
 OF_ANY_KERNEL = {LAUNCH, SHARED, FETCHED}
+
+BUSY = (
+    "refimpl: the machine `here` was measured while it had other work: its times are too long; "
+    "once it is quiet: refimpl profile --here"
+)
 
 CalibrationProgress = Callable[[str], None]
 Cost = tuple[str, Units]  #: what costs, and how many units of it
@@ -418,13 +426,19 @@ def costs_path() -> Path | None:
     return folder / f"here-{digest.hexdigest()[:16]}.json"
 
 
+def kept_path(busy: bool) -> Path | None:
+    """The file of this machine's calibration, or of one that was measured while it was busy."""
+    file = costs_path()
+    return file.with_name(f"busy-{file.name}") if file and busy else file
+
+
 #: Costs that the machine is described with, and the products of which a CPU has one.
 NEEDED, PRODUCTS = OF_ANY_KERNEL | {"elementwise_copy"}, {"gemm_vector_rows_nn", "gemm_register_2d"}
 
 
-def read_costs() -> dict[str, Units] | None:
+def read_costs(busy: bool = False) -> dict[str, Units] | None:
     """The costs that were measured before; None if there are none, or if the file is damaged."""
-    file = costs_path()
+    file = kept_path(busy)
     try:
         found = json.loads(file.read_text(encoding="utf-8")) if file else None
         costs = {str(name): tuple(float(cost) for cost in values) for name, values in found.items()} if found else {}
@@ -436,8 +450,14 @@ def read_costs() -> dict[str, Units] | None:
         return None
 
 
-def measure_and_keep(watch: CalibrationProgress | None = None) -> dict[str, Units]:
-    """Measure now, and keep the costs for later processes; without `watch`, progress is shown on standard error."""
+def measure_and_keep(watch: CalibrationProgress | None = None, busy: bool | None = None) -> dict[str, Units]:
+    """Measure now, and keep the costs for later processes.
+
+    Args:
+        watch: a progress callback; without one, progress is shown on standard error.
+        busy: whether the machine has other work; None: its load says so.
+    """
+    busy = is_busy() if busy is None else busy
     if watch is None:
         print(
             "refimpl: this CPU's kernels are measured, once, for the machine `here`; "
@@ -445,10 +465,14 @@ def measure_and_keep(watch: CalibrationProgress | None = None) -> dict[str, Unit
             file=sys.stderr,
         )
     costs = calibrate(watch or _shown)
-    file = costs_path()
+    file = kept_path(busy)
     if file is not None:
         with replacing(file) as out:
             out.write(json.dumps(costs, indent=1).encode())
+        if not busy:
+            file.with_name(f"busy-{file.name}").unlink(missing_ok=True)
+    if busy and watch is None:
+        print(BUSY, file=sys.stderr)
     _costs[:] = [costs]
     return costs
 
@@ -472,6 +496,10 @@ def machine(rough: Machine, measure: bool = True) -> Machine:
         return rough
     if not _costs:
         found = read_costs()
+        if found is None and is_busy():
+            found = read_costs(busy=True)
+            if found and measure:
+                print(BUSY, file=sys.stderr)
         if found is None and not measure:
             return rough
         _costs[:] = [found or measure_and_keep()]

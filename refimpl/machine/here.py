@@ -156,6 +156,13 @@ def load_average() -> float:
         return 0.0
 
 
+def is_busy() -> bool:
+    """Whether other work has had at least half of the cores in the last minute: what is timed now is too slow."""
+    from kernels.targets.cpu.threads import cores
+
+    return load_average() >= cores() / 2
+
+
 def _told(path: str, pattern: str) -> str | None:
     """The pattern's group in a file of the operating system; None if it is not there."""
     try:

@@ -85,6 +85,13 @@ FAULTS = (
         "tests/refimpl/machine/test_possible.py",
     ),
     Fault(
+        "what a busy machine measured is kept as its own",
+        "refimpl/machine/cpu_costs.py",
+        "busy = is_busy() if busy is None else busy",
+        "busy = False",
+        "tests/refimpl/machine/test_cpu_model.py -k busy",
+    ),
+    Fault(
         "a call is offered every algorithm, whichever it is given",
         "refimpl/machine/model.py",
         "one = tuple(choice for choice in whole.choices if choice.algorithm == algorithm)",

@@ -73,7 +73,7 @@ def test_a_profile_is_a_machine(refimpl: Command, tmp_path: Path) -> None:
 
 
 def test_the_cpus_kernels_are_measured_again(refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from refimpl.machine import cpu_costs, cpu_model
+    from refimpl.machine import cpu_costs, cpu_model, here
 
     costs = {
         "gemm_register_2d": (1e-11, 0.0, 0.0),
@@ -85,7 +85,12 @@ def test_the_cpus_kernels_are_measured_again(refimpl: Command, tmp_path: Path, m
     monkeypatch.setattr(cpu_costs, "calibrate", lambda watch: costs)
     monkeypatch.setattr(cpu_costs, "_costs", [])
     monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path))
+    monkeypatch.setattr(here, "load_average", lambda: 100.0)
     said = refimpl("profile", "--here")
+    assert said.status == 0 and "Measure again on a quiet machine." in said.out and cpu_costs.read_costs() is None
+    monkeypatch.setattr(here, "load_average", lambda: 0.0)
+    said = refimpl("profile", "--here")
+    assert "quiet" not in said.out
     assert said.status == 0 and "200 GFLOP/s" in said.out and "20.5 GB/s" in said.out
     assert "Measured: 2 kernels, a launch (10.0 µs" in " ".join(said.out.split())
     assert cpu_costs.read_costs() == costs and str(cpu_costs.costs_path()) in said.out.replace("\n", "")

@@ -273,6 +273,7 @@ def measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, costs: dict[str, 
     monkeypatch.setattr(gpu, "why_not", lambda: "no CUDA driver")
     monkeypatch.setattr(cpu_costs, "calibrate", calibrate)
     monkeypatch.setattr(cpu_costs, "_costs", [])
+    monkeypatch.setattr(here, "load_average", lambda: 0.0)
     return ran
 
 
@@ -287,6 +288,24 @@ def test_here_is_measured_on_its_first_use_and_kept_for_later_processes(
     assert prod(cpu_costs.read_costs()["elementwise_copy"]) == prod(costs["elementwise_copy"])  # type: ignore[index]
     monkeypatch.setenv("REFIMPL_CALIBRATE", "0")
     assert machine("here") == here.rough_cpu()
+
+
+def test_what_a_busy_machine_measured_is_kept_apart_said_and_measured_again(
+    measuring: list[int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def another_process(load: float) -> str:
+        monkeypatch.setattr(cpu_costs, "_costs", [])
+        monkeypatch.setattr(here, "load_average", lambda: load)
+        assert isinstance(machine("here"), CalibratedCpu)
+        return capsys.readouterr().err
+
+    busy = 100.0
+    assert cpu_costs.BUSY in another_process(busy) and measuring == [1]
+    assert cpu_costs.read_costs() is None and cpu_costs.read_costs(busy=True) is not None
+    assert another_process(busy) == f"{cpu_costs.BUSY}\n" and measuring == [1]
+    assert cpu_costs.BUSY not in another_process(0.0) and measuring == [1, 1]
+    assert cpu_costs.read_costs() is not None and cpu_costs.read_costs(busy=True) is None
+    assert another_process(busy) == "" and measuring == [1, 1], "the quiet machine's calibration is kept"
 
 
 @pytest.mark.parametrize(
