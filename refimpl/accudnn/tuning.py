@@ -6,9 +6,11 @@ All times are simulated.  The rules are in `refimpl.accudnn.tuner`; this plans w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
+from kernels.arguments import KernelError
 from refimpl.accudnn import caffe
 from refimpl.accudnn.cluster import Cluster, gradients_of
 from refimpl.accudnn.tuner import ClosedForm, Learning, Objective, Point, fitting, optimum, search
@@ -142,7 +144,9 @@ def tune(
     def measured(batch: int) -> Point:
         watch(f"batch {batch}")
         network = network_of(batch)
-        program = attempt(network, setup, machine, budget)
+        program = None
+        with suppress(KernelError):  # no kernel can index so many images: they fit no machine
+            program = attempt(network, setup, machine, budget)
         if program is None:
             return Point(batch)
         timeline = program.simulate()
@@ -207,7 +211,10 @@ def accounting(
         per_image = (unlimited(network, setup, machine).peak_bytes - fixed) // network.batch
     if not batch:
         return Accounting(name, per_image, fixed, Point(0))
-    program = unlimited_baseline(network_of(batch), machine)
+    try:
+        program = unlimited_baseline(network_of(batch), machine)
+    except KernelError:
+        return Accounting(name, per_image, fixed, Point(batch))
     ready = gradients_of(program, program.simulate()) if gradients else ()
     seconds = program.planned_seconds
     return Accounting(name, per_image, fixed, Point(batch, seconds, unlimited_seconds=seconds, gradients=ready))

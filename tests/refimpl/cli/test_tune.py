@@ -214,3 +214,11 @@ def test_a_damaged_file_is_refused(wrong: Wrong, file: Path) -> None:
 @pytest.mark.parametrize("option", ["--batch", "--rate"])
 def test_what_the_file_gives_is_not_given_again(wrong: Wrong, file: Path, option: str) -> None:
     assert lacks(wrong(*RUN, "--tuned", file, option, 8), option, file) == []
+
+
+@pytest.mark.slow
+def test_a_batch_that_no_kernel_can_index_does_not_fit(refimpl: Command) -> None:
+    """On a large machine memory is not the limit of a small network."""
+    said = refimpl("tune", "lenet", "--machine", "rtx-4090", "--json")
+    assert said.status == 0, said.err
+    assert json.loads(said.out)["trainable_batch"] * 16 * 28 * 28 < 1 << 31
