@@ -314,6 +314,7 @@ def calibrate(
     every: Sequence[Network] = (),
     limit: float = SECONDS,
     model: Callable[[Samples], dict[str, Units]] | None = None,
+    counts: Callable[[Sequence[float]], float] = median,
 ) -> dict[str, Units]:
     """Measure the launches of `cases`.
 
@@ -322,6 +323,7 @@ def calibrate(
         every: as of `cases`.
         limit: seconds.
         model: makes the costs of the kernels' units; by default `modelled`.
+        counts: which of the turns' seconds counts; `min`: an undisturbed one's, on a machine that does other work.
 
     Returns:
         Seconds of a unit by the name of what costs them; `LAUNCH` and `SHARED`: of one launch; `FETCHED`: of
@@ -337,9 +339,9 @@ def calibrate(
             watch(f"kernel {index} of {len(kernels)}: {kernel.name}")
             load(kernel)
     watch(f"measuring, {limit:g} seconds")
-    again, after_one, cold = copy_seconds(), copy_seconds(copy_of(BETWEEN)), copy_seconds(copy_of(FILLING))
+    again, after_one, cold = (copy_seconds(before, counts) for before in (None, copy_of(BETWEEN), copy_of(FILLING)))
     ready = {cost: partial(launched.run, None) for cost, launched in runs.items()}
-    taken = least_in_turns(ready, _seconds, inf, limit, row_seconds=IN_A_ROW, counts=median)
+    taken = least_in_turns(ready, _seconds, inf, limit, row_seconds=IN_A_ROW, counts=counts)
     watch(DONE)
     samples: dict[str, list[tuple[Units, float]]] = defaultdict(list)
     for cost, seconds in sorted(taken.items(), key=lambda one: -one[1]):
@@ -371,7 +373,9 @@ def modelled(samples: Samples) -> dict[str, Units]:
     }
 
 
-def copy_seconds(before: BoundLaunch | None = None) -> dict[int, float]:
+def copy_seconds(
+    before: BoundLaunch | None = None, counts: Callable[[Sequence[float]], float] = median
+) -> dict[int, float]:
     """Seconds of copies of a few sizes, each after another launch; None: after the same copy."""
     copies = {elements: partial(copy_of(elements).run, None) for elements in (SMALL, SEVERAL, LARGE)}
 
@@ -382,7 +386,7 @@ def copy_seconds(before: BoundLaunch | None = None) -> dict[int, float]:
             before.run(None)
         return _seconds(run, times)
 
-    return least_in_turns(copies, after, TURNS, counts=median)
+    return least_in_turns(copies, after, TURNS, counts=counts)
 
 
 def _seconds(run: Run, times: int) -> float:

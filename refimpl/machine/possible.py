@@ -19,6 +19,7 @@ from zlib import crc32
 import numpy as np
 
 from refimpl.machine.clock import Clock, Engine
+from refimpl.machine.cpu_model import CalibratedCpu
 from refimpl.machine.model import Choice, Machine
 from refimpl.machine.simulate import timed
 from refimpl.machine.tiers import HOST
@@ -36,12 +37,22 @@ class Doubt:
     `compute` and `kernel` are the *unseen* errors of docs/simulate.md, of fits that have not seen the network: the
     deviation of whole networks, and that of the parts of a network from the whole of it.  `link` is that of the shares
     of their PCIe peaks which the measured links of `MACHINES` reach.  Nothing is known of the host's threads and of the
-    network between ranks: they are taken to be as uncertain as the link.
+    network between ranks: they are taken to be as uncertain as the link.  The CPU at hand has widths of its own.
     """
 
     compute: float = 0.10  #: of all kernels together
     kernel: float = 0.10  #: of each algorithm of each kind of call
     link: float = 0.19  #: of copies
+
+
+#: Of the CPU at hand, whose kernels were measured on small networks: how far it was off in training networks that it
+#: had not seen, by `python -m tests.refimpl.machine.intervals_check --widths`.
+CPU_DOUBT = Doubt(compute=0.19, kernel=0.43, link=0.70)
+
+
+def doubt_of(machine: Machine) -> Doubt:
+    """How far possible machines differ from this one."""
+    return CPU_DOUBT if isinstance(machine, CalibratedCpu) else Doubt()
 
 
 class PossibleMachines:
@@ -51,10 +62,11 @@ class PossibleMachines:
         machine: the model.
         number: of machines.
         seed: of the factors; machines of the same seed are the same for every program.
-        doubt: how far they differ.
+        doubt: how far they differ; None: as far as is known of such a machine.
     """
 
-    def __init__(self, machine: Machine, number: int = NUMBER, seed: int = 1, doubt: Doubt = Doubt()) -> None:
+    def __init__(self, machine: Machine, number: int = NUMBER, seed: int = 1, doubt: Doubt | None = None) -> None:
+        doubt = doubt or doubt_of(machine)
         self.machine, self.name, self.ring = machine, machine.name, machine.ring
         self.allocate_seconds, self.free_seconds = machine.allocate_seconds, machine.free_seconds
 

@@ -78,6 +78,13 @@ FAULTS = (
         "tests/refimpl/machine/test_timing.py",
     ),
     Fault(
+        "the CPU's intervals have a GPU's widths",
+        "refimpl/machine/possible.py",
+        "return CPU_DOUBT if isinstance(machine, CalibratedCpu) else Doubt()",
+        "return Doubt()",
+        "tests/refimpl/machine/test_possible.py",
+    ),
+    Fault(
         "possible machines copy as fast as the model",
         "refimpl/machine/possible.py",
         "return self.machine.copy_seconds(nbytes, direction, tier) * self.link",

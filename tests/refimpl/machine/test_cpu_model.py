@@ -198,7 +198,7 @@ def test_what_a_copy_costs_more_out_of_the_caches_is_the_cost_of_its_bytes(monke
             {cpu_costs.SEVERAL: 9e-6, cpu_costs.LARGE: 9e-6 + 3e-11 * bytes_of_copy},  # after a very large one
         ]
     )
-    monkeypatch.setattr(cpu_costs, "copy_seconds", lambda before=None: next(seconds))
+    monkeypatch.setattr(cpu_costs, "copy_seconds", lambda *before: next(seconds))
     found = cpu_costs.calibrate()
     assert found == {
         cpu_model.LAUNCH: (3e-6,), cpu_model.SHARED: (5e-6,), cpu_model.FETCHED: (pytest.approx(2e-11),),
@@ -215,7 +215,7 @@ def test_a_sample_is_without_what_a_launch_of_as_many_blocks_costs(
     overheads = {cpu_costs.SMALL: 1e-6, cpu_costs.SEVERAL: 4e-6, cpu_costs.LARGE: 1e-3}
     for name, instead in (
         ("cases", lambda every: runs), ("kernels_of", lambda runs: []), ("helpers", nullcontext),
-        ("copy_seconds", lambda before=None: overheads), ("_threads", lambda: threads),
+        ("copy_seconds", lambda *before: overheads), ("_threads", lambda: threads),
         ("unevenness", lambda blocks, threads: 1.0),
         ("least_in_turns", lambda *how, **more: dict.fromkeys(runs, 10e-6)),
     ):  # fmt: skip

@@ -13,12 +13,16 @@ import pytest
 
 import refimpl
 from refimpl.machine import HOST, MACHINES, Machine
-from refimpl.machine.possible import Doubt, PossibleMachines, interval, kernel_of
+from refimpl.machine.cpu_costs import reference
+from refimpl.machine.cpu_model import FETCHED, LAUNCH, SHARED, with_costs
+from refimpl.machine.here import rough_cpu
+from refimpl.machine.possible import CPU_DOUBT, Doubt, PossibleMachines, doubt_of, interval, kernel_of
 from refimpl.machine.ring import Ring
 from refimpl.machine.simulate import simulate
 from refimpl.machine.timing import by, least_in_turns
 from refimpl.network.zoo import build
 from refimpl.planner import Program
+from tests.refimpl.machine.intervals_check import seconds_in_turn
 
 #: GB/s of PCI Express, sixteen lanes of its third, fourth and fifth generation.
 PEAKS = {"titan-x": 15.75, "k40c": 15.75, "v100": 15.75, "a100-40g": 31.5, "rtx-4090": 31.5, "h100": 63.0}
@@ -116,3 +120,20 @@ def test_all_machines_take_at_most_three_times_as_long_as_one() -> None:
     runs = {"one": program.simulate, "all": lambda: program.possible_seconds(machines)}
     seconds = least_in_turns(runs, by(process_time), turns=5)
     assert seconds["all"] < 3 * seconds["one"]
+
+
+def test_the_cpu_at_hand_is_as_uncertain_as_its_own_model_was_found_to_be() -> None:
+    machine = with_costs(rough_cpu(), dict(reference()) | dict.fromkeys((LAUNCH, SHARED, FETCHED), (1e-6,)))
+    assert doubt_of(machine) == CPU_DOUBT != doubt_of(MACHINES["titan-x"]) == Doubt()
+    link = PossibleMachines(machine, 4000).link
+    assert np.std(np.log(link)) == pytest.approx(CPU_DOUBT.link, rel=0.05)
+
+
+def test_in_turn_nothing_hides() -> None:
+    """What the check on the CPU compares with: all work is a sum, and longer than where copies hide."""
+    program = refimpl.plan("tiny-vgg", "vdnn-all", "titan-x", 0.8)
+    spans = program.simulate().spans
+    found = seconds_in_turn(program, program.machine)
+    assert found == pytest.approx(sum(span.end - span.start for span in spans)) and found > program.planned_seconds
+    machines = PossibleMachines(program.machine, number=3, doubt=Doubt(0.0, 0.0, 0.0))
+    assert seconds_in_turn(program, machines).tolist() == pytest.approx([found] * 3)
