@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,8 @@ NODES = (
 PLACES = {f"cuda.{what}.{axis}" for what in ("threadIdx", "blockIdx", "blockDim", "gridDim") for axis in "xyz"}
 CALLS = {"cuda.grid", "cuda.syncthreads", "cuda.shared.array", "np.float32", "np.int32", "np.int64", "np.uint32"}
 BUILTINS: dict[str, Callable[..., Any]] = {"range": range, "min": min, "max": max, "abs": abs, "int": int}
-TYPES = {"np.float32": np.float32, "np.int32": np.int32, "np.int64": np.int64, "np.uint32": np.uint32}
+#: What `np` is in a kernel.
+TYPES = {"float32": np.float32, "int32": np.int32, "int64": np.int64, "uint32": np.uint32}
 
 
 class NotAKernel(ValueError):
@@ -274,7 +276,7 @@ class ThreadBlock:
         return self.arrays[number]
 
     def run(self, kernel: ReadKernel, arguments: list[Any], given: list[Watched]) -> None:
-        (width, height), numbers = self.size, NumberTypes()
+        (width, height), numbers = self.size, SimpleNamespace(**TYPES)
         waiting = {
             y * width + x: kernel.run(Thread(self, x, y), numbers, *arguments)
             for y in range(height)
@@ -292,12 +294,6 @@ class ThreadBlock:
             for array in (*self.arrays.values(), *given):
                 array.barrier()
         self.warps.count()
-
-
-class NumberTypes:
-    """What `np` is in a kernel."""
-
-    float32, int32, int64, uint32 = (staticmethod(one) for one in TYPES.values())
 
 
 def launched(kernel: ReadKernel, a: np.ndarray, b: np.ndarray, m: int, n: int, k: int) -> tuple[np.ndarray, Touched]:
