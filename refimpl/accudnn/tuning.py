@@ -145,7 +145,7 @@ def tune(
         watch(f"batch {batch}")
         network = network_of(batch)
         program = None
-        with suppress(KernelError):  # no kernel can index so many images: they fit no machine
+        with suppress(KernelError):  # no kernel can index as many images: they fit no machine
             program = attempt(network, setup, machine, budget)
         if program is None:
             return Point(batch)
