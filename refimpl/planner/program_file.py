@@ -138,7 +138,9 @@ class _Reader:
             raise ValueError(f"addresses are multiples of {grain} bytes; a GPU needs multiples of {GRAIN}")
         listed = found["instructions"]
         if not isinstance(listed, list) or len(listed) > MOST_PER_CALL * len(self.calls):
-            raise ValueError(f"there are more than {MOST_PER_CALL} instructions for each of {len(self.calls)} calls")
+            raise ValueError(
+                f"there are more than {MOST_PER_CALL} instructions a call, of which it has {len(self.calls)}"
+            )
         sizes: dict[str, Any] = {name: self.whole(found[name]) for name in SIZES}
         made = Program(
             network=self.network,

@@ -189,7 +189,7 @@ class Watched:
     def at(self, index: Any, line: int) -> int:
         indices = index if isinstance(index, tuple) else (index,)
         if len(indices) != len(self.shape):
-            raise NotAKernel(f"line {line}: {self.name} has {len(self.shape)} dimensions")
+            raise NotAKernel(f"line {line}: {self.name} has shape {self.shape}")
         place = 0
         for one, size in zip(indices, self.shape, strict=True):
             if isinstance(one, float | np.floating | Watched) or not 0 <= one < size:
