@@ -29,6 +29,9 @@ for library in ("OMP", "OPENBLAS", "MKL"):
 # What is imported and collected is kept to the end, so it is not searched for garbage meanwhile.
 gc.disable()
 
+# A test may run pytest itself.  Its test holds the lock of `pytest_runtest_protocol` already, for both.
+INSIDE_A_TEST = "PYTEST_CURRENT_TEST" in os.environ
+
 # Plans do not depend on how fast this machine is: `here` is the rough model, and nothing is measured.
 os.environ["REFIMPL_CALIBRATE"] = "0"
 
@@ -175,7 +178,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
     Tests share the lock; a test marked `timing` holds it alone.  Every test passes the gate first: a timing test keeps
     it shut, or else the others would go on taking the lock in turns, and it would never be free.
+
+    A pytest inside a test takes neither: a timing test that keeps the gate shut waits for the test that waits for this
+    pytest.
     """
+    if INSIDE_A_TEST:
+        with limit_of(item):
+            return (yield)
     alone = item.get_closest_marker("timing") is not None
     with open(ROOT / "tests" / "conftest.py") as gate, open(ROOT / "pyproject.toml") as lock:
         fcntl.flock(gate, fcntl.LOCK_EX)

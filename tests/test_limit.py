@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -57,16 +59,26 @@ def test_the_limit_ends_with_the_test() -> None:
         sum(range(20_000))
 
 
+def pytest_inside(folder: Path, tests: list[str], *options: str) -> subprocess.CompletedProcess[str]:
+    loops = folder / "test_loops.py"
+    loops.write_text(LOOPS)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", str(ROOT / "pyproject.toml")]
+    command += ["-q", "-p", "no:cacheprovider", "--limit", "0.5", *options, *(f"{loops}::{name}" for name in tests)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+
+
+@pytest.mark.slow
+@pytest.mark.timing
+def test_a_pytest_inside_a_test_does_not_wait_for_a_test_that_measures_time(tmp_path: Path) -> None:
+    # This one is marked as such a test, so it keeps the gate shut: the pytest inside would wait for it for ever.
+    with open(ROOT / "tests" / "conftest.py") as gate, pytest.raises(BlockingIOError):
+        fcntl.flock(gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert "1 passed" in pytest_inside(tmp_path, ["test_what_comes_after"]).stdout
+
+
 @pytest.mark.slow
 def test_a_loop_fails_its_test_alone(tmp_path: Path) -> None:
-    loops = tmp_path / "test_loops.py"
-    loops.write_text(LOOPS)
-
-    def run(tests: list[str], *options: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", str(ROOT / "pyproject.toml")]
-        command += ["-q", "-p", "no:cacheprovider", "--limit", "0.5", *options, *(f"{loops}::{name}" for name in tests)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
-
+    run = partial(pytest_inside, tmp_path)
     done = run(["test_a_loop", "test_an_example", "test_what_comes_after"])
     assert "2 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     # A traceback shows a test as far as the line on which the alarm came, and its frame.
