@@ -4,13 +4,14 @@
     backward_data    the same: dy in the place of x, and the filters turned by 180°; sums over k, r, s
     backward_filter  a thread has one row of 8 filters' taps        dw[k, c, r, s] sums over the positions
 
-What has changed since `direct`: a map is first laid out *flat*, row after row, each with its padding.  A
-step to the right or down is then the same distance in memory for all positions at once, ends of rows included:
+What has changed since `direct`: a map is first laid out *flat*, row after row, with the padding between
+two rows once.  A step to the right or down is then the same distance in memory for all positions at once, ends of rows
+included:
 
-    y[f] = sum over c, r, s of  w[c, r, s] * flat[c, f + r·pitch + s]      f = p·pitch + q,  pitch = width + taps - 1
+    y[f] = sum over c, r, s of  w[c, r, s] * flat[c, f + r·pitch + s]      f = p·pitch + q,  pitch = width + padding
 
 So neighbouring positions are the lanes of a vector register, whatever the map's width; what is computed between two
-rows is thrown away (6 % of a map of 32 columns under a 3×3 filter).  `implicit_gemm` has tiles of 32 or 64 filters,
+rows is thrown away (3 % of a map of 32 columns under a 3×3 filter).  `implicit_gemm` has tiles of 32 or 64 filters,
 which few filters leave nearly empty; here 8 filters are enough.
 
 **Stride.** Every other row and column of a map (under stride 2) is a map of its own, a *phase*; so is every other tap
@@ -350,9 +351,22 @@ def whole_strips(shape: ConvShape, positions: int) -> int:
 def flat_x(shape: ConvShape) -> Flat:
     """A phase of a map of x, for forward and the filter pass: the last position has all of its taps."""
     down, across = (ceil_div(taps, step) - 1 for taps, step in zip(window(shape), shape.stride, strict=True))
-    pitch = shape.out_width + across
+    columns, step, left = shape.out_width + across, shape.stride[1], shape.pad[1]
+    phases = range(min(step, shape.filter_width))
+    begins, ends = ([ceil_div(max(edge - b, 0), step) for b in phases] for edge in (left, left + shape.width))
+    pitch = _pitch(columns, min(begins), columns - max(ends), shape.out_width)
     area = whole_strips(shape, shape.out_height * pitch) + down * pitch + across
     return Flat(shape.pad, shape.out_height + down, pitch, whole_strips(shape, area))
+
+
+def _pitch(columns: int, left: int, right: int, least: int) -> int:
+    """From a row to the next: the zeros to the right of a row are those to the left of the next one, too."""
+    return max(least, columns - max(0, min(left, right)))
+
+
+def gradient_area(shape: ConvShape) -> int:
+    """From a map of dy to the next, for the filter pass."""
+    return ceil_div(shape.out_height * flat_x(shape).pitch, AVX512.lanes) * AVX512.lanes
 
 
 def flat_dy(shape: ConvShape) -> tuple[Flat, list[PhaseOfDx], list[PhaseOfDx]]:
@@ -361,7 +375,8 @@ def flat_dy(shape: ConvShape) -> tuple[Flat, list[PhaseOfDx], list[PhaseOfDx]]:
     ways = [_phases(*each) for each in zip(size, window(shape), shape.stride, shape.pad, strict=True)]
     pad = [-min(phase.begin for phase in way if phase.taps) for way in ways]
     down, across = ([p._replace(begin=p.begin + zeros) for p in way] for way, zeros in zip(ways, pad, strict=True))
-    rows, pitch = (max(p.begin + p.positions + p.taps - 1 for p in way if p.taps) for way in (down, across))
+    rows, columns = (max(p.begin + p.positions + p.taps - 1 for p in way if p.taps) for way in (down, across))
+    pitch = _pitch(columns, pad[1], columns - pad[1] - shape.out_width, max(q.positions for q in across))
     ends = [
         (p.begin + p.taps - 1) * pitch + q.begin + q.taps - 1 + whole_strips(shape, p.positions * pitch)
         for p in down
@@ -411,7 +426,7 @@ def why_not(pass_: str, shape: ConvShape) -> str | None:
 
 def slice_images(shape: ConvShape) -> int:
     """Images of a slice of the filter pass."""
-    return min(SLICE_IMAGES, ceil_div(SLICE_POSITIONS, whole_strips(shape, shape.out_height * flat_x(shape).pitch)))
+    return min(SLICE_IMAGES, ceil_div(SLICE_POSITIONS, gradient_area(shape)))
 
 
 def _packed(shape: ConvShape, outputs: int, terms: int) -> int:
@@ -434,7 +449,7 @@ def _floats(pass_: str, shape: ConvShape, images: int) -> int:
         return _packed(shape, shape.group_filters, shape.group_channels * taps) + images * x_maps
     slices = ceil_div(images, slice_images(shape))
     images = min(shape.images, slices * slice_images(shape))
-    gradients = shape.filters * whole_strips(shape, shape.out_height * flat_x(shape).pitch)
+    gradients = shape.filters * gradient_area(shape)
     return images * (x_maps + gradients) + slices * prod(shape.w_shape)
 
 
@@ -515,7 +530,7 @@ def backward_filter(shape: ConvShape, x: Any, dy: Any, dw: Any, workspace: Any, 
     """A slice's sums are a partial result of its own; dw collects them slice by slice."""
     maps, ours, step = flat_x(shape), registers(shape, x), _step("backward_filter", shape, len(workspace))
     (sh, sw), (rows, columns), images = shape.stride, window(shape), slice_images(shape)
-    phases, dy_area = phase_count(shape), whole_strips(shape, shape.out_height * maps.pitch)
+    phases, dy_area = phase_count(shape), gradient_area(shape)
     x_image, y_image = shape.channels * shape.height * shape.width, shape.filters * shape.out_height * shape.out_width
     x, dy, dw = flat(x), flat(dy), flat(dw)
     for first in range(0, shape.images, step):

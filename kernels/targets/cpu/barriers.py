@@ -375,6 +375,9 @@ class _Cutter:
             return (
                 array not in names(first.test) and not skipped and all(self._stores_first(b, array) for b in branches)
             )
+        match first:
+            case ast.Expr(ast.Call(ast.Name("_move"), [ast.Name(to), *others])) if to == array:  # see `source._Rows`
+                return not any(array in names(other) for other in others)
         targets = first.targets if isinstance(first, ast.Assign) else []
         reads = array in names(first.value) if isinstance(first, ast.Assign) else True
         return not reads and any(isinstance(t, ast.Subscript) and dotted(t.value) == array for t in targets)

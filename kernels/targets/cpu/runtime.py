@@ -147,6 +147,23 @@ def lanewise(
 
 
 @intrinsic(prefer_literal=True)
+def folded(typing_context: Any, a: Any, first: Any, columns: Any) -> Any:
+    """a[first + j] += a[first + columns + j] in a local array, both halves as a vector each."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        width = columns.literal_value
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        lower = builder.gep(data, [arguments[1]], inbounds=True)
+        vector = ir.VectorType(data.type.pointee, width).as_pointer()
+        halves = [builder.bitcast(each, vector) for each in (lower, cgutils.gep_inbounds(builder, lower, width))]
+        total = builder.fadd(*(builder.load(half, align=4) for half in halves))
+        builder.store(total, halves[0], align=4)
+        return context.get_dummy_value()
+
+    return types.none(a, types.intp, columns), generate
+
+
+@intrinsic(prefer_literal=True)
 def move(typing_context: Any, to: Any, origin: Any, to_first: Any, origin_first: Any, rows: Any, columns: Any) -> Any:
     """Rows of one array to another, each as one vector: a memcpy would keep the array out of the registers."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from types import MappingProxyType
 
 from kernels.declare import Kernel
@@ -76,7 +76,7 @@ class KernelSource:
             _put_checks(self.lowered, self.sites, list(self.lowered.shared))
         else:
             _widen_indices(self.lowered)
-            _join_rows(self.lowered)
+            _join_rows(self.lowered, {name for name, kind in kernel.parameters.items() if kind == "Floats"})
         thread, block = ([], self._barrier_block()) if self.lowered.has_barriers else self._direct_block()
         self.text = "\n".join([*self._head(), *self._helpers(checked), "", *thread, "", *self._run(block)]) + "\n"
 
@@ -99,6 +99,7 @@ class KernelSource:
             "from kernels.targets.cpu.runtime import at as _at",
             "from kernels.targets.cpu.runtime import filled as _filled",
             "from kernels.targets.cpu.runtime import float_in as _float_in",
+            "from kernels.targets.cpu.runtime import folded as _folded",
             "from kernels.targets.cpu.runtime import lanewise as _lanewise",
             "from kernels.targets.cpu.runtime import move as _move",
             "from kernels.targets.cpu.runtime import outer as _outer",
@@ -326,19 +327,34 @@ def _widen_indices(lowered: Lowered) -> None:
         _widen_indices(helper)
 
 
+def uncast(index: ast.expr) -> ast.expr:
+    """An index without the cast around it."""
+    match index:
+        case ast.Call(function, [inner], []) if dotted(function) in ("np.uint32", "np.uint64"):
+            return inner
+    return index
+
+
 class _Rows(ast.NodeTransformer):
     """`for i in range(8): for j in range(16): total[i, j] += a[i] * b[j]` becomes `_outer(total, a, b, 8, 16)`.
 
     And `for j in range(16): total[i, j] += a[j] * b[k, j]`, rows of local arrays, becomes
     `_lanewise(total, a, b, i * 16, 0, k * 16, 16)`.
 
+    `for j in range(16): a[k, j] = x[np.uint32(at + j)]`, from memory, becomes `_move(a, x, k * 16, at, 1, 16)`: of rows
+    that overlap, LLVM would read each element once, and put the rows together from parts.
+
     Only where a row is exactly one vector register, and for no other loop: LLVM joins shorter rows by itself, and takes
-    these apart.
+    these apart.  And what folds a row, `for j in range(8): a[k, j] += a[k, j + 8]`, becomes `_folded(a, k * 16, 8)`:
+    LLVM would gather the same column of all rows.
     """
 
-    def __init__(self, lowered: Lowered) -> None:
+    def __init__(self, lowered: Lowered, floats: Set[str]) -> None:
+        """`floats`: the parameters that are arrays of them, as far as it is known."""
         self.constants = lowered.constants
-        self.local = lowered.local
+        self.local = {name: array for name, array in lowered.local.items() if array.dtype == "float32"}
+        self.tables = {name: array for name, array in lowered.shared.items() if array.dtype == "float32"} | self.local
+        self.floats = {*floats, *(name for name, array in self.tables.items() if len(array.shape) == 1)}
 
     def row(self, node: ast.expr, j: str) -> tuple[str, str]:
         """The local array of `a[j]` or `a[i, j]`, and where the row begins in it; ("", "") for anything else."""
@@ -347,6 +363,20 @@ class _Rows(ast.NodeTransformer):
                 return name, "0"
             case ast.Subscript(ast.Name(name), ast.Tuple([first, ast.Name(last)])) if name in self.local and last == j:
                 return name, f"({ast.unparse(first)}) * {self.local[name].shape[-1]}"
+        return "", ""
+
+    def beyond(self, node: ast.expr, j: str) -> tuple[str, str]:
+        """The array of `x[np.uint32(at + j)]` or `s[p, at + j]`, and where j is 0 in it; ("", "") for anything else."""
+        match node:
+            case ast.Subscript(ast.Name(name), ast.Tuple([first, last])) if name in self.tables:
+                before = f"np.int64({ast.unparse(uncast(first))}) * {self.tables[name].shape[-1]} + "
+            case ast.Subscript(ast.Name(name), last) if name in self.floats:
+                before = ""
+            case _:
+                return "", ""
+        match uncast(last):
+            case ast.BinOp(at, ast.Add(), ast.Name(lane)) if lane == j and j not in names(at):
+                return name, f"{before}{ast.unparse(at)}"
         return "", ""
 
     def length(self, node: ast.stmt) -> tuple[str, int]:
@@ -366,8 +396,19 @@ class _Rows(ast.NodeTransformer):
                 case ast.AugAssign(target, ast.Add(), ast.BinOp(first, ast.Mult(), second)):
                     rows = [self.row(each, lane) for each in (target, first, second)]
                     if all(name for name, _ in rows):
-                        names, starts = (", ".join(part) for part in zip(*rows, strict=True))
-                        return ast.copy_location(parse(f"_lanewise({names}, {starts}, {count})")[0], node)
+                        arrays, starts = (", ".join(part) for part in zip(*rows, strict=True))
+                        return ast.copy_location(parse(f"_lanewise({arrays}, {starts}, {count})")[0], node)
+                case ast.Assign([target], value):
+                    (to, start), (origin, at) = self.row(target, lane), self.beyond(value, lane)
+                    if to and origin:
+                        return ast.copy_location(parse(f"_move({to}, {origin}, {start}, {at}, 1, {count})")[0], node)
+        elif 1 < count < lanes():
+            match node.body[0]:
+                case ast.AugAssign(target, ast.Add(), value):
+                    name, start = self.row(target, lane)
+                    upper = ast.unparse(target).replace(f", {lane}]", f", {lane} + {count}]")
+                    if name and ast.unparse(value) == upper:
+                        return ast.copy_location(parse(f"_folded({name}, {start}, {count})")[0], node)
         (i, height), (j, width) = (lane, count), self.length(node.body[0])
         if height and width == lanes():
             match node.body[0].body[0]:  # type: ignore[attr-defined]
@@ -378,8 +419,8 @@ class _Rows(ast.NodeTransformer):
         return self.generic_visit(node)  # type: ignore[return-value]
 
 
-def _join_rows(lowered: Lowered) -> None:
-    lowered.body = _Rows(lowered).visit(ast.Module(lowered.body, [])).body
+def _join_rows(lowered: Lowered, floats: Set[str] = frozenset()) -> None:
+    lowered.body = _Rows(lowered, floats).visit(ast.Module(lowered.body, [])).body
     for helper in lowered.helpers.values():
         _join_rows(helper)
 

@@ -17,6 +17,7 @@ from kernels.shim import cuda
 from kernels.targets import cpu
 from kernels.targets.collector import collector_paused
 from kernels.targets.cpu import barriers, source
+from kernels.targets.cpu.processor import lanes as lanes_here
 from tests.kernels.cpu.as_generators import run_as_generators
 from tests.kernels.cpu.sample_kernels import ORDERS, block_sums, diverging, transpose_and_scale
 from tests.messages import raises_naming
@@ -213,6 +214,37 @@ def test_a_row_of_accumulators_is_one_vector_where_a_register_is_as_long(
         assert (f", a, b, 8, {columns})" in text) == ("_move(" in text.split("def _block")[1]) == (columns == lanes), (
             name
         )
+
+
+LANES = lanes_here()
+
+
+@kernel(block=1)
+def rows_of_lanes(x: Floats, counts: Ints, y: Floats) -> None:
+    """Rows that overlap in memory, one of whole numbers, and the upper half of a row added to its lower half."""
+    a = cuda.local.array((3, LANES), np.float32)
+    for j in range(LANES):
+        a[0, j] = x[np.uint32(1 + j)]
+    for j in range(LANES):
+        a[1, j] = x[np.uint32(2 + j)]
+    for j in range(LANES):
+        a[2, j] = counts[np.uint32(3 + j)]
+    for j in range(4):
+        a[1, j] += a[1, j + 4]
+    for i in range(3):
+        for j in range(LANES):
+            y[i * LANES + j] = a[i, j]
+
+
+def test_rows_are_read_and_folded_as_vectors_if_they_are_of_one_type() -> None:
+    text = cpu.source_of(rows_of_lanes)
+    assert text.count("_move(a, x, ") == 2
+    assert "_folded(a, 1 * " in text
+    assert "_move(a, counts, " not in text  # it would take the bits of whole numbers for those of others
+    x, counts, y = np.arange(40, dtype=np.float32), np.arange(40, dtype=np.int32), np.zeros(3 * LANES, np.float32)
+    launch(rows_of_lanes, 1, x, counts, y)
+    folded = [*(x[2:6] + x[6:10]), *x[6 : 2 + LANES]]
+    assert y.tolist() == [*x[1 : 1 + LANES], *folded, *counts[3 : 3 + LANES]]
 
 
 def test_the_documentation_shows_what_is_generated() -> None:
