@@ -30,8 +30,8 @@ by itself, at 64 positions.
 **Workspace** for i images at a time, in floats: the flat maps of x (of dy), and the filters as the kernels read them;
 for the filter pass x and dy of whole slices, flat, and one dw a slice.
 
-**Launch.** Blocks of 8 threads; the kernels that lay out have one thread a row.  For the CPU: a GPU runs them too, but
-slowly, its threads reading 128 bytes each far apart.
+**Launch.** Blocks of 8 threads; to lay out, a thread has some rows of a map or some channels of a bundle.  For the CPU: a
+GPU runs them too, but slowly, its threads reading 128 bytes each far apart.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ FILTERS, POSITIONS = 8, 32  #: multiples of these are laid out
 DEPTHWISE_POSITIONS = 64
 SLICE_POSITIONS, SLICE_IMAGES = 4096, 32  #: of a slice of the filter pass, about and at most
 CACHED = 1 << 16  #: floats of the flat maps that all filters read before the next: they stay in a core's cache
-ROWS = 32  #: of a map that a thread lays out
+ROWS, CHANNELS = 32, 16  #: of a map, and of the filters, that a thread lays out
 ZERO = np.float32(0)
 
 
@@ -109,29 +109,39 @@ def conv_vector_lay_out(
 
 @kernel(block=THREADS)
 def conv_vector_lay_out_filters(
-    w: Floats, packed: Floats, total: int, depth: int, filters: int, bundles: int, side: int, bundle_size: int,
-    rows: int, columns: int, group_stride: int, filter_stride: int, channel_stride: int, origin: int, row_step: int,
-    column_step: int,
+    w: Floats, packed: Floats, total: int, depth: int, stretches: int, filters: int, bundles: int, side: int,
+    bundle_size: int, rows: int, columns: int, group_stride: int, filter_stride: int, channel_stride: int, origin: int,
+    row_step: int, column_step: int,
 ) -> None:  # fmt: skip
     """packed[g, bundle, c, r, s, j]: a tap of `side` filters side by side; a filter that is not there is zero.
 
     Tap r, s of filter k and channel c of group g is w[g·group_stride + k·filter_stride + c·channel_stride + origin +
-    r·row_step + s·column_step].
+    r·row_step + s·column_step].  A thread has some channels of a bundle, and the next one those beside them in memory.
     """
     i = cuda.grid(1)
     if i < total:
-        part, c = split(i, depth)
-        group, bundle = split(part, bundles)
-        to = part * bundle_size + c * rows * columns * side
-        for r in range(rows):
-            for s in range(columns):
-                for j in range(side):
-                    k = bundle * side + j
-                    value = ZERO
-                    if k < filters:
-                        tap = group * group_stride + origin + r * row_step + s * column_step
-                        value = w[np.uint32(k * filter_stride + c * channel_stride + tap)]
-                    packed[np.uint32(to + (r * columns + s) * side + j)] = value
+        if filter_stride < channel_stride:
+            rest, bundle = split(i, bundles)
+            group, stretch = split(rest, stretches)
+        else:
+            rest, stretch = split(i, stretches)
+            group, bundle = split(rest, bundles)
+        there = min(side, filters - bundle * side)
+        to = (group * bundles + bundle) * bundle_size + stretch * CHANNELS * rows * columns * side
+        start = group * group_stride + origin + bundle * side * filter_stride
+        for c in range(stretch * CHANNELS, min((stretch + 1) * CHANNELS, depth)):
+            for r in range(rows):
+                for s in range(columns):
+                    tap = start + c * channel_stride + r * row_step + s * column_step
+                    if there == FILTERS and filter_stride == 1:
+                        for j in range(FILTERS):
+                            packed[np.uint32(to + j)] = w[np.uint32(tap + j)]
+                    else:
+                        for j in range(there):
+                            packed[np.uint32(to + j)] = w[np.uint32(tap + j * filter_stride)]
+                        for j in range(there, side):
+                            packed[np.uint32(to + j)] = ZERO
+                    to += side
 
 
 @kernel(block=THREADS)
@@ -570,9 +580,9 @@ def _lay_out_filters(
     order: tuple[int, ...], stream: Any,
 ) -> None:  # fmt: skip
     """The filters' taps of a phase; `taps` of all phases, and `order` is how they are found."""
-    bundles = ceil_div(outputs, ours.side)
-    total = groups * bundles * inputs
-    launch(conv_vector_lay_out_filters, ceil_div(total, THREADS), w, packed, total, inputs, outputs, bundles,
+    bundles, stretches = ceil_div(outputs, ours.side), ceil_div(inputs, CHANNELS)
+    total = groups * bundles * stretches
+    launch(conv_vector_lay_out_filters, ceil_div(total, THREADS), w, packed, total, inputs, stretches, outputs, bundles,
            ours.side, ours.side * inputs * taps, *window, len(w) // groups, *order, stream=stream)  # fmt: skip
 
 

@@ -182,7 +182,9 @@ UNITS: dict[str, Callable[..., Units]] = {
         for which in ("", "_depthwise")
         for taps in (1, 2, 3, 4, 5, 7)
     },
-    "conv_vector_lay_out_filters": lambda a, grid: (a["total"] * a["rows"] * a["columns"],),
+    "conv_vector_lay_out_filters": lambda a, grid: (
+        a["total"] // a["stretches"] * a["depth"] * a["rows"] * a["columns"],
+    ),
     "conv_vector_lay_out": lambda a, grid: (
         a["total"] // a["stretches"] * a["area"],
         a["total"] // a["stretches"] * a["padded_height"],
