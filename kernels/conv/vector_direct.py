@@ -30,8 +30,8 @@ by itself, at 64 positions.
 **Workspace** for i images at a time, in floats: the flat maps of x (of dy), and the filters as the kernels read them;
 for the filter pass x and dy of whole slices, flat, and one dw a slice.
 
-**Launch.** Blocks of 8 threads; to lay out, a thread has some rows of a map or some channels of a bundle.  For the CPU: a
-GPU runs them too, but slowly, its threads reading 128 bytes each far apart.
+**Launch.** Blocks of 8 threads; to lay out, a thread has some rows of a map or some channels of a bundle.  For the CPU:
+a GPU runs them too, but slowly, its threads reading 128 bytes each far apart.
 """
 
 from __future__ import annotations
