@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from kernels.arguments import KernelError
 from refimpl.accudnn import caffe
@@ -17,6 +17,7 @@ from refimpl.accudnn.tuner import ClosedForm, Learning, Objective, Point, fittin
 from refimpl.machine import Machine, MachineError
 from refimpl.machine.measured_profile import ProfiledMachine
 from refimpl.network import Network
+from refimpl.network.imported.any_batch import Batches
 from refimpl.network.zoo import build
 from refimpl.planner import BASELINE, Setup, plan
 from refimpl.planner.baseline import LayerWise
@@ -113,6 +114,7 @@ def tune(
     compared_with: str = "network-wide",
     learning: Learning | None = None,
     watch: Callable[[str], None] = lambda doing: None,
+    networks: Callable[[int], Network] | None = None,
 ) -> Tuned:
     """The efficiency-optimal batch of a network within a budget.
 
@@ -126,6 +128,7 @@ def tune(
         compared_with: the accounting that a cluster's speed-up refers to.
         learning: base batch, base rate and images of an epoch; its global batch is replaced.
         watch: called with a few words before each batch is planned.
+        networks: the network of a batch (None: of the name).
 
     Raises:
         DoesNotFit: not one image fits.
@@ -137,9 +140,7 @@ def tune(
             "name a machine that is a model"
         )
 
-    @lru_cache(maxsize=8)  # a module of the user's own takes seconds to import
-    def network_of(batch: int) -> Network:
-        return build(name, batch)
+    network_of = lru_cache(maxsize=8)(networks or Batches(partial(build, name)))
 
     def measured(batch: int) -> Point:
         watch(f"batch {batch}")

@@ -15,6 +15,7 @@ from refimpl.fit.least_budget import least_budget, remedies
 from refimpl.machine import Machine
 from refimpl.machine.files import replace_text
 from refimpl.network import Network
+from refimpl.network.imported.any_batch import Batches
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Setup, plan
 from refimpl.planner.largest import Largest, unlimited_baseline
@@ -128,10 +129,10 @@ def least(network: Network, setup: Setup, machine: Machine) -> int | None:
 def largest(options: argparse.Namespace, setup: Setup, machine: Machine, budget: int) -> Largest:
     """The largest batch tried that fits."""
     with waiting("looking for the largest batch"):
-        return largest_size(partial(built, options), setup, machine, budget)
+        return largest_size(Batches(partial(built, options)), setup, machine, budget)
 
 
-def built(options: argparse.Namespace, batch: int) -> Network:
+def built(options: argparse.Namespace, batch: int | None) -> Network:
     """The network that was named, for another batch."""
     return resolve.trained_by(options, build(options.network, batch))
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from refimpl.accudnn.cluster import Cluster
@@ -14,9 +15,10 @@ from refimpl.accudnn.tuning import ACCOUNTINGS, Accounting, Tuned, Workers, tune
 from refimpl.cli import resolve, shared_options
 from refimpl.cli.parser import DONE, Fail, Parser, pick, real, whole
 from refimpl.cli.picture_option import checked, save
-from refimpl.cli.terminal import print_json, progress, say, show_table, wrapped
+from refimpl.cli.terminal import print_json, progress, say, show_table, waiting, wrapped
 from refimpl.fit.by_name import budget_bytes, plan
 from refimpl.machine import wire_bytes
+from refimpl.network.imported.any_batch import Batches
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit
 from refimpl.planner.heading import heading
@@ -81,16 +83,24 @@ def run(options: argparse.Namespace) -> int:
     if options.objective == "cluster" and not several:
         raise Fail("--objective cluster is for 2 workers or more: give --workers, as in --workers 8")
     objective: Objective = options.objective or ("cluster" if several else "single")
-    setup, machine, network = resolve.setup(options), resolve.machine(options), build(options.network)
+    setup, machine, networks = (
+        resolve.setup(options),
+        resolve.machine(options),
+        Batches(partial(build, options.network)),
+    )
+    with waiting(f"reading {options.network}"):
+        network = networks(None)
     learning = Learning(options.base_batch, options.base_batch, options.base_rate, options.images)
     budget = budget_bytes(options.budget, network, machine)
     if budget > MOST_BUDGET:
         raise Fail(f"--budget {options.budget}: give at most 1 PiB, or X(b) is flat and has no end")
     with progress("tuning", PLANS) as advance:
         try:
-            tuned = tune(options.network, setup, machine, budget, clusters, objective, accounting, learning, advance)
+            tuned = tune(
+                options.network, setup, machine, budget, clusters, objective, accounting, learning, advance, networks
+            )
         except DoesNotFit:
-            plan(build(options.network, 1), setup, machine, budget)  # the same, and says what would fit
+            plan(networks(1), setup, machine, budget)  # the same, and says what would fit
             raise
     if picture:
         save(tuning_picture(tuned), picture)

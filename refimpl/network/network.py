@@ -89,13 +89,17 @@ class Network:
             return self
         if self.ranks > 1:
             raise NetworkError(f"{self.name} is trained by {self.ranks} ranks: call trained_by before data_parallel")
-        again = described_again((*self.data, *self.layers))
+        other = self.of_layers(described_again((*self.data, *self.layers)), learning)
+        other.fingerprint = self.fingerprint
+        return other
+
+    def of_layers(self, again: Mapping[Layer, Layer], learning: Optimisation) -> Network:
+        """The network of layers like its own: its own → one like it, without tensors and steps."""
         data, ends = ([again[layer] for layer in found] for found in (self.data, self.output_of))
         with collector_paused():
             layers = [again[layer] for layer in self.layers] if self.conventions.as_pytorch else None
             other = Network(self.name, data, ends, self.conventions, learning, layers)
-        other.file, other.initial = self.file, self.initial
-        other.origins, other.fingerprint = self.origins, self.fingerprint
+        other.file, other.initial, other.origins = self.file, self.initial, self.origins
         other.cannot_run, other.opaque = self.cannot_run, self.opaque
         return other
 

@@ -53,5 +53,16 @@ class Operation:
     learns: bool = True  #: whether a gradient goes through it
     forward_flops: int = 0
     backward_flops: int = 0
-    forward_scratch: int = 0  #: bytes that it takes while it runs, beside what it makes
-    backward_bytes: int = 0  #: that its backward takes at the most, the gradients that it fills among them
+    made_bytes: int = 0  #: of what it makes, when it was seen
+    forward_levels: tuple[int, ...] = ()  #: bytes that it takes while it runs, each time before it frees some
+    backward_levels: tuple[int, ...] = ()  #: the same of its backward, the gradients that it fills among them
+
+    @property
+    def forward_scratch(self) -> int:
+        """Bytes that it takes while it runs, beside what it makes, at the most."""
+        return max((0, *(level - self.made_bytes for level in self.forward_levels)))
+
+    @property
+    def backward_bytes(self) -> int:
+        """Bytes that its backward takes at the most."""
+        return max((0, *self.backward_levels))

@@ -88,12 +88,17 @@ class Meter(TorchDispatchMode):
 
     def peak_since(self, mark: int) -> int:
         """The most bytes at a time beyond those that were there."""
-        most = now = 0
+        return max((0, *self.levels_since(mark)))
+
+    def levels_since(self, mark: int) -> tuple[int, ...]:
+        """Bytes beyond those that were there, each time before some are freed, and at last: the peak is among them."""
+        levels, now, grows = [], 0, False
         for number, nbytes in self._log[mark:]:
             if number not in self._left_out:
-                now += nbytes
-                most = max(most, now)
-        return most
+                if grows and nbytes < 0:
+                    levels.append(now)
+                now, grows = now + nbytes, nbytes > 0
+        return (*levels, now) if grows else tuple(levels)
 
     @property
     def left(self) -> int:

@@ -6,6 +6,20 @@ from tests.faults.fault import Fault
 
 FAULTS = (
     Fault(
+        "what is fixed grows with the batch, too, in a network that is derived from two exports",
+        "refimpl/network/imported/any_batch.py",
+        "            return fixed + self.batch * per_image\n",
+        "            return mine * self.batch // self.one\n",
+        "tests/refimpl/network/test_any_batch.py",
+    ),
+    Fault(
+        "the square of the batch is taken for a line",
+        "refimpl/network/imported/any_batch.py",
+        "            if per_image < 0 or (per_image and fixed < 0):",
+        "            if False:",
+        "tests/refimpl/network/test_any_batch.py",
+    ),
+    Fault(
         "what an operator makes for its backward alone is forgotten",
         "refimpl/network/imported/observed.py",
         "for key in (*seen.outputs, *seen.saves) if key in new",

@@ -36,7 +36,7 @@ FAULTS = (
     Fault(
         "what an operator's backward takes for a moment is not counted",
         "refimpl/network/imported/any_module.py",
-        "            backward_bytes=seen.backward_bytes,\n",
+        "            backward_levels=seen.backward_levels,\n",
         "",
         "tests/refimpl/torch/test_predictions.py",
     ),

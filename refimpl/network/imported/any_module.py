@@ -180,8 +180,9 @@ class _Description:
             learns=seen.learns,
             forward_flops=seen.forward_flops,
             backward_flops=self._backward_flops(operator, seen),
-            forward_scratch=max(0, seen.forward_bytes - sum(observed.nbytes[key] for key in seen.makes)),
-            backward_bytes=seen.backward_bytes,
+            made_bytes=sum(observed.nbytes[key] for key in seen.makes),
+            forward_levels=seen.forward_levels,
+            backward_levels=seen.backward_levels,
         )
         layer = self._described(self.names(seen.node), kind, operation, [self.holder[key][0] for key in sources])
         layer.shape = observed.storages[(*seen.outputs, *seen.makes)[0]].shape

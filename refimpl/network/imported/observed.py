@@ -36,8 +36,8 @@ class Seen:
     learns: bool = False
     forward_flops: int = 0
     backward_flops: int = 0
-    forward_bytes: int = 0  #: that it takes at the most while it runs
-    backward_bytes: int = 0
+    forward_levels: tuple[int, ...] = ()  #: bytes that it takes while it runs, each time before it frees some
+    backward_levels: tuple[int, ...] = ()
     hands_on: bool = False
 
 
@@ -154,7 +154,7 @@ class Observed:
     def ran(self, seen: Seen, changed: Sequence[Any], made: Any) -> None:
         """A node has run, and this is what it made."""
         self._now = None
-        seen.forward_flops, seen.forward_bytes = self._counts.settle()
+        seen.forward_flops, seen.forward_levels = self._counts.settle()
         seen.outputs = list(dict.fromkeys(self.keys_of(made)))
         new = set(islice(self.storages, self._known, None))
         seen.makes = list(dict.fromkeys(key for key in (*seen.outputs, *seen.saves) if key in new))
@@ -183,10 +183,10 @@ class Observed:
         current: list[Seen | None] = [None]
 
         def settle() -> None:
-            flops, nbytes = self._counts.settle()
+            flops, levels = self._counts.settle()
             if (seen := current[0]) is not None:
                 seen.backward_flops += flops
-                seen.backward_bytes = max(seen.backward_bytes, nbytes)
+                seen.backward_levels += levels
 
         def starts(owner: Seen | None) -> Any:
             def hook(_: Any) -> None:
@@ -250,11 +250,11 @@ class _Counts:
         self._counter, self._meter = counter, meter
         self._flops, self._mark = 0, meter.mark()
 
-    def settle(self) -> tuple[int, int]:
-        """Floating-point operations, and the most bytes at a time beyond those that were there before."""
+    def settle(self) -> tuple[int, tuple[int, ...]]:
+        """Floating-point operations, and `Meter.levels_since`."""
         flops, before, mark = self._counter.get_total_flops(), self._flops, self._mark
         self._flops, self._mark = flops, self._meter.mark()
-        return flops - before, self._meter.peak_since(mark)
+        return flops - before, self._meter.levels_since(mark)
 
 
 def _Run(observed: Observed, graph_module: Any) -> Any:

@@ -82,18 +82,26 @@ def from_torch(
         if keeps == "own":
             raise NetworkError(why)
         return as_pytorch(module, its, output, loss, "pytorch", why=why)
-    graph = graph_of(module, exported_module(module, its), *its.alone)
+    exported = exported_module(module, its)
+    graph = graph_of(module, exported, *its.alone)
     try:
         return built(graph, its.alone[0][0], output, loss)
     except NetworkError as error:
         lacks = isinstance(error, NoKernel) or any(node.operation == UNSUPPORTED for node in graph.nodes)
         if not lacks or keeps == "own" or output is not None or isinstance(loss, Mapping):
             raise
-        return as_pytorch(module, its, output, loss, "pytorch", why=str(error))
+        return as_pytorch(module, its, output, loss, "pytorch", why=str(error), exported=exported)
 
 
 def as_pytorch(
-    module: Any, example: Any, output: str | None, loss: Any, keeps: str, autocast: str | None = None, why: str = ""
+    module: Any,
+    example: Any,
+    output: str | None,
+    loss: Any,
+    keeps: str,
+    autocast: str | None = None,
+    why: str = "",
+    exported: Any = None,
 ) -> Network:
     """The network as PyTorch keeps it.
 
@@ -105,6 +113,7 @@ def as_pytorch(
         keeps: one of `KEEPS`.
         autocast: the name of a type of numbers.
         why: the reason why our own kernels cannot run it.
+        exported: what `torch.export` has made of the module without a loss (None: nothing yet).
     """
     from refimpl.network.imported.any_module import network_of, with_loss
     from refimpl.network.imported.torch_module import exported_module, imported_torch
@@ -115,7 +124,8 @@ def as_pytorch(
     if autocast not in (None, "bfloat16", "float16"):
         raise NetworkError(f"autocast is {autocast!r}; give bfloat16 or float16")
     whole = module if loss is None else with_loss(torch, module, loss)
-    exported = exported_module(module, example, whole)
+    if exported is None or whole is not module:
+        exported = exported_module(module, example, whole)
     numbers, below = autocast and getattr(torch, autocast), "" if loss is None else "module"
     network = network_of(torch, whole, exported, keeps, type(module).__name__, numbers, below)
     missing = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in network.opaque.items())
