@@ -72,7 +72,8 @@ def here(options: argparse.Namespace) -> int:
     machine = with_costs(rough_cpu(), costs)
     say(
         f"{counted(machine.multiprocessors, 'core')}: {machine.flops / 1e9:.0f} GFLOP/s in matrix products, "
-        f"{machine.bandwidth / 1e9:.1f} GB/s in a copy; {counted(len(costs), 'cost')} kept in "
+        f"{machine.bandwidth / 1e9:.1f} GB/s read and written by a kernel, {machine.link / 1e9:.1f} GB/s copied to the "
+        f"host; {counted(len(costs), 'cost')} kept in "
         f"{cpu_costs.kept_path(busy) or 'no file'}"
     )
     measured = sum(name in costs for name in cpu_costs.MEASURED)

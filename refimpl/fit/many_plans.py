@@ -53,18 +53,21 @@ def answers(
         out: the file of rows; None: nothing is kept.
         watch: called with each row when it is there, known ones first.
 
+    A row whose key has changed meanwhile is returned, and not kept: a file of the user's own is another one now.
+
     Raises:
         RowsError: the file holds something else, or another process writes it.
         workers.WorkerKilled: a process is gone; the rows that were there are in the file.
     """
-    every = list(dict.fromkeys(questions))
+    keys = {one: one.key for one in questions}
     with kept(Path(out) if out else None) as (known, keep):
-        found = {one: known[one.key] for one in every if one.key in known}
+        found = {one: known[key] for one, key in keys.items() if key in known}
         for row in found.values():
             watch(row)
-        for one, row in workers.results(work, [one for one in every if one not in found], jobs):
+        for one, row in workers.results(work, [one for one in keys if one not in found], jobs):
             found[one] = row
-            keep(row)
+            if one.key == keys[one]:  # else the user has changed a file meanwhile: the row may be of either text
+                keep(row)
             watch(row)
     return [found[one] for one in questions]
 
@@ -77,21 +80,25 @@ def kept(path: Path | None) -> Iterator[tuple[Mapping[str, Row], Callable[[Row],
         return
     with naming(path):
         refuse_unwritable(path)
-    with naming(path), open(path, "a", encoding="utf-8") as file:
-        lock(file, path)
-        rows, length = read(path)
-        file.truncate(length)
+        file = open(path, "ab", buffering=0)  # noqa: SIM115 (closed below)
+    with file:
+        with naming(path):
+            lock(file, path)
+            rows, length = read(path)
+            file.truncate(length)
 
         def keep(row: Row) -> None:
-            file.write(json.dumps(row) + "\n")
-            file.flush()
+            line = f"{json.dumps(row)}\n".encode()
+            with naming(path):
+                while line:
+                    line = line[file.write(line) :]
 
         yield rows, keep
 
 
-def lock(file: IO[str], path: Path) -> None:
+def lock(file: IO[bytes], path: Path) -> None:
     """Keep other processes from writing the file until it is closed, or this process ends; raises `RowsError`."""
-    with suppress(ImportError):  # Windows has no such locks
+    with suppress(ImportError, OSError):  # Windows has no such locks, nor have some file systems
         import fcntl
 
         try:

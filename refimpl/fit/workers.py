@@ -24,7 +24,8 @@ from refimpl.text import RefimplError, counted
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-MOST_KILLED = 3  #: processes: after these no task is begun
+MOST_KILLED = 3  #: times as many processes as there are at once, and no result between them: no task is begun then
+MOST_NAMED = 3  #: tasks in an error
 NO_MAIN = 3  #: how a process ends that was to begin with a script which itself begins processes
 
 
@@ -38,6 +39,10 @@ class WorkerTraceback(Exception):
 
 class CannotBeSent(RefimplError, ValueError):
     """Work that only this process can do."""
+
+
+class JobsError(RefimplError, ValueError):
+    """Fewer than one process."""
 
 
 def results(
@@ -56,7 +61,10 @@ def results(
     Raises:
         WorkerKilled: after all other results: processes died, and their tasks have none.
         CannotBeSent: `work` has something of a class inside a function.
+        JobsError: `jobs` is less than 1.
     """
+    if jobs < 1:
+        raise JobsError(f"jobs is {jobs}; give 1 or more processes")
     if jobs == 1:
         yield from ((task, work(task)) for task in tasks)
         return
@@ -64,6 +72,7 @@ def results(
     given, waiting = packed(work), deque(tasks)
     busy: dict[Any, tuple[BaseProcess, Task]] = {}  # pipe → the process at its other end, and its task
     dead: list[tuple[Task, int]] = []
+    in_a_row = 0  #: deaths
 
     def hand_out(pipe: Connection, process: BaseProcess) -> None:
         busy[pipe] = process, waiting.popleft()
@@ -82,9 +91,11 @@ def results(
                 except (EOFError, OSError):
                     process.join()
                     dead.append((task, process.exitcode or 0))
-                    if len(dead) == MOST_KILLED or process.exitcode == NO_MAIN:
+                    in_a_row += 1
+                    if in_a_row == MOST_KILLED * jobs or process.exitcode == NO_MAIN:
                         waiting.clear()
                     continue
+                in_a_row = 0
                 if error is not None:
                     raise error from WorkerTraceback(lines)
                 if waiting:
@@ -104,7 +115,8 @@ def of_dead(names: Sequence[str], statuses: Sequence[int]) -> str:
     if NO_MAIN in statuses:
         return 'no process can begin with this script; plan several in parallel below if __name__ == "__main__":'
     how = f"signal {-statuses[0]}, perhaps because memory was short" if statuses[0] < 0 else f"status {statuses[0]}"
-    return f"{counted(len(names), 'worker process')} died ({how}) at {'; '.join(names)}"
+    others = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{counted(len(names), 'worker process')} died ({how}) at {'; '.join(names[:MOST_NAMED])}{others}"
 
 
 def packed(work: object) -> bytes:
@@ -139,6 +151,9 @@ def started(given: bytes) -> tuple[Connection, BaseProcess]:
 @contextmanager
 def deaf_children() -> Iterator[None]:
     """Ctrl-C goes to all processes of a terminal: those started here never hear it, and this one does at the end."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
     resource_tracker.ensure_running()  # multiprocessing's own process, whose start unblocks signals
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

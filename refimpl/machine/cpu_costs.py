@@ -40,6 +40,7 @@ import numpy as np
 
 from refimpl.machine.catalogues import options
 from refimpl.machine.cpu_model import (
+    COPY,
     FETCHED,
     LAUNCH,
     SHARED,
@@ -55,7 +56,7 @@ from refimpl.machine.cpu_model import (
 from refimpl.machine.files import replacing
 from refimpl.machine.here import is_busy
 from refimpl.machine.model import Machine
-from refimpl.machine.timing import Run, least_in_turns
+from refimpl.machine.timing import Run, Seconds, least_in_turns
 from refimpl.network.builder import Builder
 from refimpl.network.call import Call
 from refimpl.network.kinds import TRAITS
@@ -65,17 +66,18 @@ if TYPE_CHECKING:
     from kernels.declare import Kernel
     from kernels.launch import KernelLaunch as BoundLaunch
 
-FORMAT = 3
+FORMAT = 4
 SECONDS = 0.8  #: nothing more is started after this time, once the kernels are compiled and everything has run once
 LONGEST_DIRECT = 5e7  #: operations; the naive convolution takes seconds for more
 MOST_SIZES = 8  #: of a kernel
 SMALL, SEVERAL, LARGE = 32, 1 << 13, 1 << 19  #: elements of a copy: on one thread, on all, and for its bytes
 BETWEEN, FILLING = 1 << 20, 1 << 24  #: of a copy such as comes between two launches, and of one that fills all caches
+MAP = 4 << 20  #: bytes of a map that is copied to the host and back
 TURNS = 15  #: of a copy
 IN_A_ROW = 2e-3  #: seconds that one turn of a short launch is to take
 MOST_HELPERS = 3  #: processes that compile beside this one
 DONE = "done"
-OF_ANY_KERNEL = {LAUNCH, SHARED, FETCHED}
+OF_ANY_KERNEL = {LAUNCH, SHARED, FETCHED, COPY}
 
 BUSY = (
     "refimpl: the machine `here` was measured while it had other work: its times are too long; "
@@ -327,7 +329,7 @@ def calibrate(
 
     Returns:
         Seconds of a unit by the name of what costs them; `LAUNCH` and `SHARED`: of one launch; `FETCHED`: of
-        a byte.
+        a byte; `COPY`: of a copy's start and of its byte.
     """
     from kernels.targets.cpu.build import load
 
@@ -356,6 +358,7 @@ def calibrate(
         LAUNCH: (after_one[SMALL],),
         SHARED: (after_one[SEVERAL],),
         FETCHED: (max(0.0, fetched) / (2 * 4 * LARGE),),
+        COPY: map_copy_costs(counts),
     }
 
 
@@ -379,14 +382,39 @@ def copy_seconds(
     """Seconds of copies of a few sizes, each after another launch; None: after the same copy."""
     copies = {elements: partial(copy_of(elements).run, None) for elements in (SMALL, SEVERAL, LARGE)}
 
-    def after(run: Run, times: int) -> float:
-        if before is None:
-            run()
-        else:
-            before.run(None)
+    def seconds(run: Run, times: int) -> float:
+        return after(partial(before.run, None) if before else run)(run, times)
+
+    return least_in_turns(copies, seconds, TURNS, counts=counts)
+
+
+def map_copy_costs(counts: Callable[[Sequence[float]], float] = median) -> Units:
+    """Seconds of a copy between device and host as the CPU's back end makes it: of its start, and of a byte.
+
+    A map is copied out after it was written, and back much later.  A byte costs the mean of both.
+    """
+    device, host = np.ones(MAP, np.uint8), np.ones(MAP, np.uint8)
+    between, filling = (partial(copy_of(elements).run, None) for elements in (BETWEEN, FILLING))
+
+    def written() -> None:
+        filling()
+        device.fill(2)
+
+    def taken(to: np.ndarray, of: np.ndarray, before: Run) -> float:
+        return least_in_turns({COPY: partial(np.copyto, to, of)}, after(before), TURNS, counts=counts)[COPY]
+
+    both = taken(host, device, written) + taken(device, host, filling)
+    return taken(host[:SMALL], device[:SMALL], between), both / (2 * MAP)
+
+
+def after(before: Run) -> Seconds:
+    """The seconds of a run, each time after something else."""
+
+    def seconds(run: Run, times: int) -> float:
+        before()
         return _seconds(run, times)
 
-    return least_in_turns(copies, after, TURNS, counts=counts)
+    return seconds
 
 
 def _seconds(run: Run, times: int) -> float:
@@ -449,7 +477,8 @@ def read_costs(busy: bool = False) -> dict[str, Units] | None:
         known = reference()
         sound = all(0 <= cost < 1 for values in costs.values() for cost in values)
         whole = all(len(costs[name]) == len(known[name]) for name in costs.keys() & known.keys())
-        return costs if sound and whole and NEEDED <= costs.keys() and PRODUCTS & costs.keys() else None
+        complete = NEEDED <= costs.keys() and PRODUCTS & costs.keys()
+        return costs if sound and whole and complete and costs[COPY][1] > 0 else None
     except (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
 

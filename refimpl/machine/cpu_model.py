@@ -8,13 +8,14 @@ Modelled here is how many units a call has, and how evenly its blocks share the 
 launches that the call would make, on arrays that are never touched, so that no rule of the kernels is written down
 twice.  A kernel's cost is that of launches in a row, which find their arrays in the caches.  In an iteration a launch
 finds few of them there: what it reads was written long ago, or by another core, and what it writes replaces something
-else.  So every byte of its arrays costs extra, the same in every kernel (`FETCHED`); but a small workspace is still
-there from one launch of an algorithm to the next.
+else.  So every byte of its arrays costs extra, the same in every kernel (`FETCHED`): once, where a kernel is launched
+for some images at a time; and a small workspace is still there from one launch of an algorithm to the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ import numpy as np
 
 from refimpl.machine.catalogues import options
 from refimpl.machine.model import Choice, Efficiency, Machine, Source, in_order
+from refimpl.machine.simulate import union
 from refimpl.machine.work import MachineError
 from refimpl.network.call import Call, CallKey, Setting
 from refimpl.network.tensor import Tensor
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 CACHE_BYTES = 8 << 20  #: of a workspace that an algorithm's next launch still finds in the caches; assumed
 LAUNCH, SHARED = "launch", "shared launch"  #: the names of the costs of a launch on one thread and on several
 FETCHED = "fetched byte"  #: of an array that is in no cache
+COPY = "copy"  #: between the device's memory and the host's: how long it takes to start, and each byte
 SETTINGS = {
     "seed": 1, "iteration": 1, "rate": 1e-3, "momentum": 0.9, "decay": 1e-4, "beta1": 0.9, "beta2": 0.999,
     "epsilon": 1e-8,
@@ -251,10 +254,21 @@ def units(launch: BoundLaunch) -> tuple[str, Units]:
     return name, count(arguments, launch.grid) if count else (prod(launch.grid),)
 
 
-def fetched_bytes(launch: BoundLaunch, cached: np.ndarray | None = None) -> int:
-    """Bytes of a launch's arrays that are not in `cached`."""
-    arrays = [value for value in launch.values if isinstance(value, np.ndarray)]
-    return sum(array.nbytes for array in arrays if cached is None or not np.may_share_memory(array, cached))
+def fetched_bytes(launched: Iterable[BoundLaunch], workspace: np.ndarray | None = None) -> int:
+    """Bytes of a call's arrays that are fetched from main memory.
+
+    A kernel that is launched several times, for some images each time, gets the arrays from those images on: each of
+    their bytes is fetched once.  Every launch uses the whole workspace; a small one is still in the caches.
+    """
+    taken: dict[str, list[tuple[int, int]]] = defaultdict(list)  # addresses by kernel
+    again = 0
+    for launch in launched:
+        for array in (value for value in launch.values if isinstance(value, np.ndarray)):
+            if workspace is None or not np.may_share_memory(array, workspace):
+                taken[launch.kernel.name].append((array.ctypes.data, array.ctypes.data + array.nbytes))
+            elif workspace.nbytes > CACHE_BYTES:
+                again += array.nbytes
+    return again + sum(int(end - start) for each in taken.values() for start, end in union(each))
 
 
 def seconds_of(costs: Units, counted: Units) -> float:
@@ -277,8 +291,12 @@ class CalibratedCpu(Machine):
     costs: Mapping[str, Units] = field(kw_only=True, repr=False, compare=False)
     _seconds: dict[CallKey, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def launch_cost(self, launch: BoundLaunch, cached: np.ndarray | None = None) -> float:
-        """Seconds of one launch; `cached`: a workspace that the launch before it has left in the caches."""
+    def launches_cost(self, launched: Sequence[BoundLaunch], workspace: np.ndarray | None = None) -> float:
+        """Seconds of a call's launches."""
+        return sum(map(self.launch_cost, launched)) + self.costs[FETCHED][0] * fetched_bytes(launched, workspace)
+
+    def launch_cost(self, launch: BoundLaunch) -> float:
+        """Seconds of one launch whose arrays are in the caches."""
         name, counted = units(launch)
         if name not in self.costs:
             raise MachineError(
@@ -287,7 +305,6 @@ class CalibratedCpu(Machine):
             )
         blocks, threads = prod(launch.grid), self.multiprocessors
         start = self.costs[SHARED][0] if min(blocks, threads) > 1 else self.launch_seconds
-        start += self.costs[FETCHED][0] * fetched_bytes(launch, cached)
         return start + seconds_of(self.costs[name], counted) * unevenness(blocks, threads)
 
     def seconds(self, call: Call, choice: Choice | None = None) -> float:
@@ -295,7 +312,7 @@ class CalibratedCpu(Machine):
         if call.choosable or call.collective or call.is_pytorchs:
             return super().seconds(call, choice)
         if call.key not in self._seconds:
-            self._seconds[call.key] = sum(map(self.launch_cost, launches(call.function, call_arguments(call))))
+            self._seconds[call.key] = self.launches_cost(launches(call.function, call_arguments(call)))
         return self._seconds[call.key]
 
     def _make_choices(self, call: Call) -> tuple[Choice, ...]:
@@ -305,8 +322,7 @@ class CalibratedCpu(Machine):
         made = []
         for option in options("own", call):
             chosen = algorithm_arguments(option.algorithm, option.workspace_bytes)
-            cached = chosen["workspace"] if option.workspace_bytes <= CACHE_BYTES else None
-            seconds = sum(self.launch_cost(one, cached) for one in launches(call.function, given | chosen))
+            seconds = self.launches_cost(launches(call.function, given | chosen), chosen["workspace"])
             made.append(Choice(option.algorithm, option.workspace_bytes, seconds))
         return in_order(made)
 
@@ -355,13 +371,14 @@ def with_costs(rough: Machine, costs: Mapping[str, Units]) -> CalibratedCpu:
         seconds = seconds_of(costs["gemm_register_2d"], _register_2d(product, (16, 1)))
     flops = 2 * 512**3 / seconds
     bandwidth = 1 / (costs["elementwise_copy"][0] / (8 * 1024) + costs[FETCHED][0])  # a block copies 1024 numbers
-    how = "from its kernels' costs; again with refimpl profile --here"
+    how = "from its kernels' and copies' costs; again with refimpl profile --here"
     return CalibratedCpu(
         name=rough.name,
         memory_bytes=rough.memory_bytes,
         flops=flops,
         bandwidth=bandwidth,
-        link=bandwidth / 2,  # a byte copied is read and written
+        link=1 / costs[COPY][1],
+        copy_start_seconds=costs[COPY][0],
         multiprocessors=rough.multiprocessors,
         efficiency=Efficiency(forward=1.0, backward=1.0, products=1.0, transforms=1.0, streaming=1.0),
         launch_seconds=costs[LAUNCH][0],

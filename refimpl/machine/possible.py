@@ -10,7 +10,7 @@ All machines are simulated at once: the simulator's loop runs as it does for one
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, TypeAlias
@@ -37,17 +37,20 @@ class Doubt:
     `compute` and `kernel` are the *unseen* errors of docs/simulate.md, of fits that have not seen the network: the
     deviation of whole networks, and that of the parts of a network from the whole of it.  `link` is that of the shares
     of their PCIe peaks which the measured links of `MACHINES` reach.  Nothing is known of the host's threads and of the
-    network between ranks: they are taken to be as uncertain as the link.  The CPU at hand has widths of its own.
+    network between ranks: they are taken to be as uncertain as the link.  What addresses change was not measured on a
+    GPU.  The CPU at hand has widths of its own.
     """
 
     compute: float = 0.10  #: of all kernels together
     kernel: float = 0.10  #: of each algorithm of each kind of call
+    simple: float = 0.10  #: of each kind of call without a choice of algorithms
     link: float = 0.19  #: of copies
+    program: float = 0.0  #: of all that a program takes: other addresses, the same work
 
 
 #: Of the CPU at hand, whose kernels were measured on small networks: how far it was off in training networks that it
 #: had not seen, by `python -m tests.refimpl.machine.intervals_check --widths`.
-CPU_DOUBT = Doubt(compute=0.19, kernel=0.43, link=0.70)
+CPU_DOUBT = Doubt(compute=0.05, kernel=0.19, simple=0.37, link=0.14, program=0.02)
 
 
 def doubt_of(machine: Machine) -> Doubt:
@@ -75,12 +78,23 @@ class PossibleMachines:
             return np.exp(width * drawn)
 
         compute = factor("compute", doubt.compute)
-        self.kernel = cache(lambda name: compute * factor(f"kernel {name}", doubt.kernel))  #: by name → factors
+
+        @cache
+        def kernel(name: str, has_choice: bool) -> MachineSeconds:
+            return compute * factor(f"kernel {name}", doubt.kernel if has_choice else doubt.simple)
+
+        self.kernel: Callable[[str, bool], MachineSeconds] = kernel
+        self.program: Callable[[int], MachineSeconds] = lambda work: factor(f"program {work}", doubt.program)
         self.link, self.host, self.network = (factor(what, doubt.link) for what in ("link", "host", "network"))
 
     def seconds(self, call: Call, choice: Choice | None = None) -> MachineSeconds:
-        factors = self.network if call.collective else self.kernel(kernel_of(call, choice))
+        factors = self.network if call.collective else self.kernel(kernel_of(call, choice), call.choosable)
         return self.machine.seconds(call, choice) * factors
+
+    def of_program(self, seconds: MachineSeconds) -> MachineSeconds:
+        """A whole program's seconds, with what its addresses change; programs that do the same work differ in none."""
+        factors = self.program(crc32(seconds.tobytes()))
+        return seconds * factors
 
     def copy_seconds(self, nbytes: int, direction: Literal["out", "in"], tier: str = HOST) -> MachineSeconds:
         return self.machine.copy_seconds(nbytes, direction, tier) * self.link
@@ -128,8 +142,7 @@ def possible_seconds(
     clocks = Clocks(len(streams), machines.ring.shares_link)
     for _ in timed(instructions, clocks, machines, driver_calls):
         pass
-    found: MachineSeconds = clocks.end
-    return found
+    return machines.of_program(clocks.end)
 
 
 def interval(values: MachineSeconds) -> tuple[float, float]:

@@ -59,8 +59,8 @@ FAULTS = (
     Fault(
         "a damaged calibration is used",
         "refimpl/machine/cpu_costs.py",
-        "if sound and whole and NEEDED",
-        "if whole and NEEDED",
+        "if sound and whole and complete",
+        "if whole and complete",
         "tests/refimpl/machine/test_cpu_model.py::test_a_calibration_with_one_wrong_cost_is_measured_again",
     ),
     Fault(
@@ -89,6 +89,27 @@ FAULTS = (
         "refimpl/machine/possible.py",
         "return self.machine.copy_seconds(nbytes, direction, tier) * self.link",
         "return self.machine.copy_seconds(nbytes, direction, tier) + 0 * self.link",
+        "tests/refimpl/machine/test_possible.py",
+    ),
+    Fault(
+        "the calibrated CPU copies at half of its kernels' bandwidth",
+        "refimpl/machine/cpu_model.py",
+        "link=1 / costs[COPY][1],",
+        "link=bandwidth / 2,",
+        "tests/refimpl/machine/test_cpu_model.py",
+    ),
+    Fault(
+        "a kernel that is launched for some images at a time fetches all of its arrays each time",
+        "refimpl/machine/cpu_model.py",
+        "for start, end in union(each))",
+        "for start, end in each)",
+        "tests/refimpl/machine/test_cpu_model.py",
+    ),
+    Fault(
+        "programs that do the same work differ on possible machines",
+        "refimpl/machine/possible.py",
+        "self.program(crc32(seconds.tobytes()))",
+        "self.program(id(seconds))",
         "tests/refimpl/machine/test_possible.py",
     ),
     Fault(

@@ -57,7 +57,7 @@ FAULTS = (
     Fault(
         "two processes write one file of rows",
         "refimpl/fit/many_plans.py",
-        "        lock(file, path)\n",
+        "            lock(file, path)\n",
         "",
         "tests/refimpl/fit/test_many_plans.py",
     ),
@@ -67,6 +67,21 @@ FAULTS = (
         "json.dumps([*self, own, measured, refimpl.__version__])",
         "json.dumps([*self, measured, refimpl.__version__])",
         "tests/refimpl/studies/grid",
+    ),
+    Fault(
+        "a row of a file that has changed meanwhile is kept",
+        "refimpl/fit/many_plans.py",
+        "if one.key == keys[one]:",
+        "if keys[one]:",
+        "tests/refimpl/fit/test_many_plans.py",
+    ),
+    Fault(
+        "processes that die here and there end a study",
+        "refimpl/fit/workers.py",
+        "                in_a_row = 0\n",
+        "",
+        "tests/refimpl/fit/test_workers.py",
+        slow=True,
     ),
     Fault(
         "a task whose process was killed is forgotten",

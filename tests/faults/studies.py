@@ -13,6 +13,13 @@ FAULTS = (
         "tests/refimpl/studies/challenge",
     ),
     Fault(
+        "the challenge takes rows that no proof has seen",
+        "refimpl/studies/challenge/entry.py",
+        'json.dumps(["challenge", self.point.key, *self[1:]]).encode()).hexdigest()[:16]',
+        "json.dumps(self.point.key).encode()).hexdigest() and self.point.key",
+        "tests/refimpl/studies/challenge",
+    ),
+    Fault(
         "a point of the challenge that does not fit counts as the best",
         "refimpl/studies/challenge/score.py",
         "        return MOST",

@@ -11,16 +11,15 @@ from refimpl.cli import shared_options
 from refimpl.cli.parser import DONE, Fail, Parser, real, whole
 from refimpl.cli.stopped import stopped
 from refimpl.cli.terminal import print_json, progress, say, show_table, waiting
-from refimpl.fit.many_plans import Row
+from refimpl.fit.many_plans import Row, answers
 from refimpl.machine.files import replace_text
 from refimpl.names import presets
 from refimpl.names.presets import NEIGHBOURS, PRESETS
 from refimpl.report.markdown import put_between
-from refimpl.studies.challenge.entry import entered
+from refimpl.studies.challenge.entry import EntryQuestion, answered
 from refimpl.studies.challenge.entry_file import beats, prove, save
 from refimpl.studies.challenge.point_set import ChallengePoint, as_json, drawn, printed, version
 from refimpl.studies.challenge.score import MOST, Score, by_network, plain, score, table
-from refimpl.studies.grid.grid import study
 from refimpl.text import counted, duration
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "challenge.md"
@@ -92,11 +91,11 @@ def planned(
     if options.save:
         Path(options.save).mkdir(parents=True, exist_ok=True)
         keep = partial(save, Path(options.save), wanted)
-    work = partial(entered, limit=options.limit, keep=keep)
+    questions = [EntryQuestion(point, options.limit, options.save) for point in wanted]
     with stopped(options.out), progress("planning", len(wanted)) as advance:
-        rows = study(
-            wanted=[*wanted], jobs=options.jobs or cores(), out=options.out, work=work,
-            watch=lambda row: advance(f"{row['network']}, {row['setup']}"),
+        rows = answers(
+            partial(answered, keep=keep), questions, options.jobs or cores(), options.out,
+            lambda row: advance(f"{row['network']}, {row['setup']}"),
         )  # fmt: skip
     found: dict[str, list[tuple[ChallengePoint, Row]]] = {setup: [] for setup in setups}
     for (point, case), row in zip(wanted.items(), rows, strict=True):

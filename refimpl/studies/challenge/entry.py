@@ -7,13 +7,15 @@ of this network, machine and budget, `verify` proves it, and its seconds are sim
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from time import monotonic, process_time
-from typing import Any
+from typing import Any, NamedTuple
 
 from refimpl.fit.many_plans import Row
 from refimpl.machine import Machine
@@ -59,6 +61,27 @@ def limited(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, *timer)
         signal.signal(signal.SIGALRM, before)
+
+
+class EntryQuestion(NamedTuple):
+    """A point, and what else its row and its file depend on."""
+
+    point: GridPoint
+    limit: float  #: processor seconds of the plan
+    folder: str | None = None  #: where a better program is written: a row from another command has written none
+
+    @property
+    def key(self) -> str:
+        """A hash; a row of `refimpl study`, of which nothing is proved, has another one."""
+        return hashlib.sha256(json.dumps(["challenge", self.point.key, *self[1:]]).encode()).hexdigest()[:16]
+
+    def __str__(self) -> str:
+        return str(self.point)
+
+
+def answered(asked: EntryQuestion, keep: Callable[[GridPoint, Program], None] | None = None) -> Row:
+    """The row of a question; `keep` as of `entered`."""
+    return entered(asked.point, asked.limit, keep) | {"key": asked.key}
 
 
 def entered(point: GridPoint, limit: float = 60.0, keep: Callable[[GridPoint, Program], None] | None = None) -> Row:

@@ -76,7 +76,10 @@ def run(options: argparse.Namespace) -> int:
     if options.csv:
         print(harmless(as_csv(rows)), end="")
         return DONE
-    show_table(table(rows[:MOST_SHOWN]))
+    try:
+        show_table(table(rows[:MOST_SHOWN]))
+    except KeyError as error:
+        raise StudyError(f"{out} has rows without {error}, of another command or version; --csv prints them") from None
     if len(rows) > MOST_SHOWN:
         say(f"and {counted(len(rows) - MOST_SHOWN, 'row')} more, in the file")
     for why in dict.fromkeys(row["why"] for row in rows if row["fits"] is None):

@@ -81,6 +81,7 @@ def test_the_cpus_kernels_are_measured_again(refimpl: Command, tmp_path: Path, m
         cpu_model.LAUNCH: (1e-5,),
         cpu_model.SHARED: (1e-5,),
         cpu_model.FETCHED: (0.0,),
+        cpu_model.COPY: (2e-6, 1e-10),
     }
     monkeypatch.setattr(cpu_costs, "calibrate", lambda watch: costs)
     monkeypatch.setattr(cpu_costs, "_costs", [])

@@ -81,6 +81,49 @@ def test_a_file_with_half_a_row_alone_is_filled(tmp_path: Path, text: str) -> No
     assert answers(squared, NUMBERS, out=tmp_path / "rows") == ROWS
 
 
+class OfFile(NamedTuple):
+    path: Path
+
+    @property
+    def key(self) -> str:
+        return self.path.read_text()
+
+
+def test_a_row_of_a_file_that_changes_meanwhile_is_not_kept(tmp_path: Path) -> None:
+    """Its key would be that of a text which it may not be of."""
+    mine, out = OfFile(tmp_path / "mine.py"), tmp_path / "rows"
+    mine.path.write_text("old")
+
+    def changing(one: OfFile) -> Row:
+        one.path.write_text("new")
+        return {"key": one.key, "text": "old"}
+
+    assert answers(changing, [mine], out=out) == [{"key": "new", "text": "old"}]
+    assert read(out)[0] == {}
+
+
+def test_an_error_that_is_not_the_file_s_does_not_name_it(tmp_path: Path) -> None:
+    def starved(one: Number) -> Row:
+        raise OSError(12, "Cannot allocate memory")
+
+    with pytest.raises(OSError, match="memory") as caught:
+        answers(starved, NUMBERS, out=tmp_path / "rows")
+    assert caught.value.filename is None
+
+
+def test_a_file_system_without_locks_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
+    def no_locks(*_: Any) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    path = tmp_path / "rows"
+    with kept(path) as (_, keep):
+        keep(ROWS[0])
+    assert read(path)[0] == {"n3": ROWS[0]}
+
+
 def test_one_process_writes_a_file_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "rows"
     with kept(path) as (_, keep):

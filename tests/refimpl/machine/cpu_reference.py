@@ -172,7 +172,7 @@ def missing() -> dict[str, Units]:
     overhead = min(least_in_turns({0: partial(cpu_costs.copy_of(1).run, None)}, cpu_costs._seconds, 50).values())
     samples: dict[str, list[tuple[Units, float]]] = defaultdict(list)
     for (name, counted), seconds in taken.items():
-        if seconds > 2 * overhead and fetched_bytes(runs[name, counted]) <= IN_CACHE:
+        if seconds > 2 * overhead and fetched_bytes([runs[name, counted]]) <= IN_CACHE:
             samples[name].append((counted, seconds - overhead))
     slower = {name: median(s / seconds_of(known[name], counted) for counted, s in samples[name]) for name in stand_ins}
     return {

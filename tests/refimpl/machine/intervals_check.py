@@ -12,7 +12,8 @@ takes as much processor time as the work needs, whatever else the machine does, 
 busy machine.
 
 The widths of `refimpl.machine.possible.CPU_DOUBT` are from other networks than those of the check: how far the model
-is off for whole iterations, for each kernel beyond that, and for copies, again in processor time and in training.
+is off for whole iterations, for each kernel beyond that (with a choice of algorithms, and without), and for copies,
+again in processor time and in training; and how much programs differ that do the same work at other addresses.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ import argparse
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import astuple
 from functools import partial
 from statistics import mean
 from typing import Any, NamedTuple
@@ -32,7 +34,7 @@ from kernels.targets.cpu.threads import thread_count
 from refimpl.backend import Trainer, cpu, data
 from refimpl.machine import Machine, cpu_costs
 from refimpl.machine.here import load_average, processor
-from refimpl.machine.possible import Clocks, PossibleMachines, interval, kernel_of
+from refimpl.machine.possible import Clocks, Doubt, PossibleMachines, interval, kernel_of
 from refimpl.machine.simulate import timed
 from refimpl.machine.timing import by
 from refimpl.names.machines import named as machine
@@ -51,6 +53,12 @@ BUDGET = "least+30%"
 ASKED = 17
 #: Of the widths.
 OTHERS = {"googlenet": 1, "mobilenet-v3-small": 2, "efficientnet-b0": 1, "tiny-gpt": 16}
+SAME_WORK = (
+    "liveness=layer-wise",
+    "liveness=layer-wise allocator=first-fit",
+    "liveness=layer-wise allocator=both-ends",
+)
+LEAST_SHARE = 0.01  #: of an iteration: kernels that take less do not count
 SECONDS = 20.0  #: of training a network
 TURNS = 7  #: at least
 CALIBRATIONS, CALIBRATION_SECONDS = 3, 3.0
@@ -80,7 +88,7 @@ def seconds_in_turn(program: Program, machines: PossibleMachines | Machine) -> A
     clocks = InTurn(len(program.streams), False)
     for _ in timed(program.instructions, clocks, machines, False):
         pass
-    return clocks.end
+    return machines.of_program(clocks.end) if isinstance(machines, PossibleMachines) else clocks.end
 
 
 class Checked(NamedTuple):
@@ -145,13 +153,22 @@ def measured_ratios(found: Mapping[str, Program], seconds: float) -> dict[str, f
 # -- the widths --------------------------------------------------------------------------------------------------------
 
 
+class KernelError(NamedTuple):
+    """Of one kernel beyond all of them."""
+
+    error: float  #: natural logarithm of measured over predicted seconds
+    seconds: float  #: predicted
+    has_choice: bool
+
+
 class ModelError(NamedTuple):
     """Of one network: natural logarithms of measured over predicted seconds."""
 
     network: str
     whole: float  #: of all kernels
-    kernels: dict[str, tuple[float, float]]  #: kernel → its own, less the whole's; and its share of the time
+    kernels: list[KernelError]
     copies: float  #: of all copies
+    programs: list[float]  #: of each of some that do the same work at other addresses
 
 
 def model_error(name: str, batch: int, seconds: float) -> ModelError:
@@ -168,29 +185,57 @@ def model_error(name: str, batch: int, seconds: float) -> ModelError:
             taken.append([span.end - span.start for span in spans])
     measured: dict[str, float] = defaultdict(float)
     predicted: dict[str, float] = defaultdict(float)
+    choosable = {"copy": False}
     for place, span in enumerate(spans):
         one = span.instruction
         if isinstance(one, Launch):
             what, expected = kernel_of(one.call, one.choice), here.seconds(one.call, one.choice)
+            choosable[what] = one.call.choosable
         else:
             what, expected = "copy", here.copy_seconds(one.nbytes, "out")
         measured[what] += min(turn[place] for turn in taken)
         predicted[what] += expected
     copies = math.log(measured.pop("copy") / predicted.pop("copy"))
-    total = sum(predicted.values())
-    whole = math.log(sum(measured.values()) / total)
-    apart = {what: (math.log(measured[what] / predicted[what]) - whole, predicted[what] / total) for what in measured}
-    return ModelError(f"{name}({batch})", whole, apart, copies)
+    whole = math.log(sum(measured.values()) / sum(predicted.values()))
+    apart = [
+        KernelError(math.log(measured[what] / predicted[what]) - whole, predicted[what], choosable[what])
+        for what in measured
+    ]
+    return ModelError(f"{name}({batch})", whole, apart, copies, same_work(program.network, here, seconds))
 
 
-def widths(errors: list[ModelError]) -> tuple[float, float, float]:
-    """Of all kernels together, of each kernel by its share of the time, and of copies: root mean squares."""
+def same_work(network: Network, here: Machine, seconds: float) -> list[float]:
+    """Programs with the same launches at other addresses: the logarithms of their seconds over the first one's.
 
-    def root(values: list[float]) -> float:
+    Two of them differ by more than either differs from what is predicted of both: by the root of two.
+    """
+    found = {"baseline": unlimited_baseline(network, here)}
+    found |= {name: plan(network, setup(f"baseline {name}"), here, 1 << 40) for name in SAME_WORK}
+    return [math.log(ratio) / math.sqrt(2) for ratio in measured_ratios(found, seconds).values()]
+
+
+def widths(errors: list[ModelError]) -> Doubt:
+    """Root mean squares; each kernel that takes a share of the time worth naming counts once, as it is drawn once."""
+
+    def root(values: Iterable[float]) -> float:
         return math.sqrt(mean(value**2 for value in values))
 
-    apart = [sum(share * error**2 for error, share in one.kernels.values()) for one in errors]
-    return root([one.whole for one in errors]), math.sqrt(mean(apart)), root([one.copies for one in errors])
+    def of_kernels(has_choice: bool) -> float:
+        return root(
+            kernel.error
+            for one in errors
+            for kernel in one.kernels
+            if kernel.has_choice == has_choice
+            and kernel.seconds >= LEAST_SHARE * sum(each.seconds for each in one.kernels)
+        )
+
+    return Doubt(
+        compute=root(one.whole for one in errors),
+        kernel=of_kernels(True),
+        simple=of_kernels(False),
+        link=root(one.copies for one in errors),
+        program=root(value for one in errors for value in one.programs),
+    )
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
@@ -205,9 +250,11 @@ def main() -> None:
     calibrate()
     if options.widths:
         errors = [model_error(name, batch, options.seconds) for name, batch in OTHERS.items()]
-        rows = [[one.network, f"{one.whole:+.2f}", f"{widths([one])[1]:.2f}", f"{one.copies:+.2f}"] for one in errors]
-        rows.append(["width", *(f"{value:.2f}" for value in widths(errors))])
-        print(markdown_table(["network", "all kernels", "each kernel", "copies"], rows), flush=True)
+        rows = []
+        for name, one in [*((each.network, widths([each])) for each in errors), ("width", widths(errors))]:
+            rows.append([name, *(f"{value:.3f}" for value in astuple(one))])
+        heads = ["network", "all kernels", "each with a choice", "each without", "copies", "each program"]
+        print(markdown_table(heads, rows), flush=True)
     found = [row for name, batch in NETWORKS.items() for row in checked(name, batch, options.seconds)]
     rows = [
         [row.network, row.setup, f"{row.predicted:.2f}", f"{row.low:.2f}–{row.high:.2f}", f"{row.measured:.2f}",

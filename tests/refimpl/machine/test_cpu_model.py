@@ -44,7 +44,10 @@ def every_launch(network: Network) -> Iterator[KernelLaunch]:
 
 def made_up() -> dict[str, Units]:
     """A nanosecond for each unit of everything that has a cost."""
-    found: dict[str, Units] = {cpu_model.LAUNCH: (1e-5,), cpu_model.SHARED: (2e-5,), cpu_model.FETCHED: (1e-12,)}
+    found: dict[str, Units] = {
+        cpu_model.LAUNCH: (1e-5,), cpu_model.SHARED: (2e-5,), cpu_model.FETCHED: (1e-12,),
+        cpu_model.COPY: (2e-6, 1e-10),
+    }  # fmt: skip
     strided = [network for network in cpu_reference.networks() if network.name == "strided"]
     for network in (*cpu_costs.networks(), *strided[:1]):
         for launched in every_launch(network):
@@ -183,8 +186,27 @@ def test_every_byte_of_a_launch_is_fetched(costs: dict[str, Units]) -> None:
     x, y = cpu_model.empty((1 << 20,)), cpu_model.empty((1 << 20,))
     (relu,) = launches("relu.forward", {"x": x, "y": y})
     near, far = (calibrated(costs | {cpu_model.FETCHED: (seconds,)}) for seconds in (0.0, 1e-11))
-    assert far.launch_cost(relu) - near.launch_cost(relu) == pytest.approx(1e-11 * (x.nbytes + y.nbytes))
+    assert far.launches_cost([relu]) - near.launches_cost([relu]) == pytest.approx(1e-11 * (x.nbytes + y.nbytes))
     assert far.bandwidth < near.bandwidth
+    (in_place,) = launches("relu.forward", {"x": x, "y": x})
+    assert cpu_model.fetched_bytes([in_place]) == x.nbytes
+
+
+def test_a_kernel_that_is_launched_for_some_images_at_a_time_fetches_each_byte_once() -> None:
+    """A launch gets the arrays from its images on; of a large workspace each launch uses all."""
+    call = next(
+        call for step in zoo.build("tiny-resnet", 64).steps for call in step.calls if call.function == "conv.forward"
+    )
+    given = call_arguments(call)
+
+    def fetched(workspace_bytes: int) -> tuple[int, int]:
+        chosen = algorithm_arguments("vector_direct", workspace_bytes)
+        launched = launches(call.function, given | chosen)
+        return len(launched), cpu_model.fetched_bytes(launched, chosen["workspace"])
+
+    sizes = [one.workspace_bytes for one in options("own", call) if one.algorithm == "vector_direct"]
+    few, many = fetched(max(sizes)), fetched(min(sizes))
+    assert few[0] < many[0] and few[1] == many[1] >= given["x"].nbytes + given["y"].nbytes
 
 
 def test_what_a_copy_costs_more_out_of_the_caches_is_the_cost_of_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,10 +221,23 @@ def test_what_a_copy_costs_more_out_of_the_caches_is_the_cost_of_its_bytes(monke
         ]
     )
     monkeypatch.setattr(cpu_costs, "copy_seconds", lambda *before: next(seconds))
+    monkeypatch.setattr(cpu_costs, "map_copy_costs", lambda counts: (1e-6, 6e-11))
     found = cpu_costs.calibrate()
     assert found == {
         cpu_model.LAUNCH: (3e-6,), cpu_model.SHARED: (5e-6,), cpu_model.FETCHED: (pytest.approx(2e-11),),
+        cpu_model.COPY: (1e-6, 6e-11),
     }  # fmt: skip
+
+
+def test_a_copy_takes_its_start_and_its_bytes_as_they_were_measured(
+    costs: dict[str, Units], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = calibrated(costs | {cpu_model.COPY: (3e-6, 2e-10)})
+    assert made.copy_seconds(1 << 20, "out") == made.copy_seconds(1 << 20, "in") == pytest.approx(3e-6 + 2e-10 * 2**20)
+    seconds = iter([9e-4, 3e-4, 2e-6])  # out, back, and a short one
+    monkeypatch.setattr(cpu_costs, "least_in_turns", lambda runs, *how, **more: dict.fromkeys(runs, next(seconds)))
+    start, byte = cpu_costs.map_copy_costs()
+    assert start == 2e-6 and byte == pytest.approx(6e-4 / cpu_costs.MAP)
 
 
 @pytest.mark.parametrize(("threads", "of_two_blocks"), [(1, 9e-6), (2, 6e-6)])
@@ -215,7 +250,8 @@ def test_a_sample_is_without_what_a_launch_of_as_many_blocks_costs(
     overheads = {cpu_costs.SMALL: 1e-6, cpu_costs.SEVERAL: 4e-6, cpu_costs.LARGE: 1e-3}
     for name, instead in (
         ("cases", lambda every: runs), ("kernels_of", lambda runs: []), ("helpers", nullcontext),
-        ("copy_seconds", lambda *before: overheads), ("_threads", lambda: threads),
+        ("copy_seconds", lambda *before: overheads), ("map_copy_costs", lambda counts: (1e-6, 1e-10)),
+        ("_threads", lambda: threads),
         ("unevenness", lambda blocks, threads: 1.0),
         ("least_in_turns", lambda *how, **more: dict.fromkeys(runs, 10e-6)),
     ):  # fmt: skip
@@ -324,6 +360,7 @@ def test_a_damaged_calibration_is_measured_again(measuring: list[int], content: 
     [
         {cpu_model.LAUNCH: [-1.0]},
         {cpu_model.SHARED: []},
+        {cpu_model.COPY: [1e-6, 0.0]},
         {"elementwise_copy": [1e-9] * 7},
         dict.fromkeys(sorted(cpu_costs.PRODUCTS)),
     ],

@@ -14,7 +14,7 @@ import pytest
 import refimpl
 from refimpl.machine import HOST, MACHINES, Machine
 from refimpl.machine.cpu_costs import reference
-from refimpl.machine.cpu_model import FETCHED, LAUNCH, SHARED, with_costs
+from refimpl.machine.cpu_model import COPY, FETCHED, LAUNCH, SHARED, with_costs
 from refimpl.machine.here import rough_cpu
 from refimpl.machine.possible import CPU_DOUBT, Doubt, PossibleMachines, doubt_of, interval, kernel_of
 from refimpl.machine.ring import Ring
@@ -38,7 +38,8 @@ class OneMachine(Machine):
         vars(self).update(vars(machines.machine), machines=machines, number=number)
 
     def seconds(self, call: Any, choice: Any = None) -> float:
-        factors = self.machines.network if call.collective else self.machines.kernel(kernel_of(call, choice))
+        kernel = kernel_of(call, choice)
+        factors = self.machines.network if call.collective else self.machines.kernel(kernel, call.choosable)
         return self.machines.machine.seconds(call, choice) * float(factors[self.number])
 
     def copy_seconds(self, nbytes: int, direction: Any, tier: str = HOST) -> float:
@@ -74,14 +75,14 @@ def test_all_machines_at_once_take_what_each_takes_alone() -> None:
 
 def test_without_doubt_each_is_the_model() -> None:
     program = refimpl.plan("tiny-resnet", "superneurons", "titan-x", 0.5)
-    found = program.possible_seconds(PossibleMachines(program.machine, 3, doubt=Doubt(0.0, 0.0, 0.0)))
+    found = program.possible_seconds(PossibleMachines(program.machine, 3, doubt=Doubt(0.0, 0.0, 0.0, 0.0)))
     assert found.tolist() == [program.planned_seconds] * 3
 
 
 def test_programs_are_compared_on_the_same_machines() -> None:
     """The same kernels are off by the same factors in every program, and another seed has others."""
     first, again, other = (PossibleMachines(MACHINES["titan-x"], seed=seed) for seed in (1, 1, 2))
-    assert first.kernel("pool.forward").tolist() == again.kernel("pool.forward").tolist()
+    assert first.kernel("pool.forward", False).tolist() == again.kernel("pool.forward", False).tolist()
     assert first.link.tolist() == again.link.tolist() != other.link.tolist()
     assert np.std(np.log(PossibleMachines(MACHINES["titan-x"], 4000).link)) == pytest.approx(Doubt().link, rel=0.05)
     low, high = interval(first.link)
@@ -123,10 +124,27 @@ def test_all_machines_take_at_most_three_times_as_long_as_one() -> None:
 
 
 def test_the_cpu_at_hand_is_as_uncertain_as_its_own_model_was_found_to_be() -> None:
-    machine = with_costs(rough_cpu(), dict(reference()) | dict.fromkeys((LAUNCH, SHARED, FETCHED), (1e-6,)))
+    machine = with_costs(
+        rough_cpu(), dict(reference()) | dict.fromkeys((LAUNCH, SHARED, FETCHED), (1e-6,)) | {COPY: (1e-6, 1e-10)}
+    )
     assert doubt_of(machine) == CPU_DOUBT != doubt_of(MACHINES["titan-x"]) == Doubt()
     link = PossibleMachines(machine, 4000).link
     assert np.std(np.log(link)) == pytest.approx(CPU_DOUBT.link, rel=0.05)
+
+
+def test_kernels_with_and_without_a_choice_have_widths_of_their_own() -> None:
+    machines = PossibleMachines(MACHINES["titan-x"], 4000, doubt=Doubt(0.0, 0.2, 0.5, 0.0))
+    for has_choice, width in ((True, 0.2), (False, 0.5)):
+        assert np.std(np.log(machines.kernel("a", has_choice))) == pytest.approx(width, rel=0.05)
+
+
+def test_the_same_work_at_other_addresses_is_off_by_the_program_s_width_once() -> None:
+    """Two programs differ by it, whatever else they have in common; the same seconds are of the same work."""
+    machines = PossibleMachines(MACHINES["titan-x"], 4000, doubt=Doubt(0.0, 0.0, 0.0, 0.0, program=0.03))
+    one, same, other = (np.full(4000, seconds) for seconds in (1.0, 1.0, 1.1))
+    ratio = np.log(machines.of_program(other) / machines.of_program(one))
+    assert np.std(ratio) == pytest.approx(0.03 * math.sqrt(2), rel=0.1)
+    assert machines.of_program(one).tolist() == machines.of_program(same).tolist()
 
 
 def test_in_turn_nothing_hides() -> None:
@@ -135,5 +153,5 @@ def test_in_turn_nothing_hides() -> None:
     spans = program.simulate().spans
     found = seconds_in_turn(program, program.machine)
     assert found == pytest.approx(sum(span.end - span.start for span in spans)) and found > program.planned_seconds
-    machines = PossibleMachines(program.machine, number=3, doubt=Doubt(0.0, 0.0, 0.0))
+    machines = PossibleMachines(program.machine, number=3, doubt=Doubt(0.0, 0.0, 0.0, 0.0))
     assert seconds_in_turn(program, machines).tolist() == pytest.approx([found] * 3)

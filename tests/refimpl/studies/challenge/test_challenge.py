@@ -17,10 +17,11 @@ from refimpl.names.presets import setup as setup_named
 from refimpl.network.imported import own_code
 from refimpl.planner import SetupError
 from refimpl.studies.challenge import command, point_set
-from refimpl.studies.challenge.entry import entered
+from refimpl.studies.challenge.entry import EntryQuestion, answered, entered
 from refimpl.studies.challenge.entry_file import prove, save
 from refimpl.studies.challenge.point_set import BestKnown, ChallengePoint, drawn, printed
 from refimpl.studies.challenge.score import MOST, factor, score
+from refimpl.studies.grid.grid import study
 from refimpl.studies.grid.rows import fingerprint
 
 TINY = ChallengePoint("tiny-vgg", 32, "titan-x", 4 << 20)
@@ -228,19 +229,35 @@ def test_a_file_that_is_not_a_program_of_its_point(
     assert says in error and error.count("\n") == 1
 
 
+def test_a_row_with_another_limit_or_folder_or_of_a_study_is_not_taken(
+    few: list[ChallengePoint], own: Path, tmp_path: Path
+) -> None:
+    """A longer limit may find a program; an old row has written no file; a study's row is not proved."""
+    out, folder = tmp_path / "rows.jsonl", tmp_path / "better"
+    study(wanted=[case.point("vdnn-all") for case in few], out=out)
+    begun = len(read(out)[0])
+    asked = ["challenge", "vdnn-all", "--jobs", "1", "--out", str(out)]
+    added = []
+    for more in ([], [], ["--limit", "50"], ["--save", str(folder)]):
+        assert cli.main([*asked, *more]) == 0
+        added.append(len(read(out)[0]) - begun)
+    points = added[0]
+    assert points > 0 and added == [points, points, 2 * points, 3 * points] and len([*folder.glob("*.json")]) == 1
+
+
 def test_ctrl_c_loses_nothing_that_is_done(
     few: list[ChallengePoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done: list[str] = []
 
-    def interrupted(point: Any, **options: Any) -> Row:
+    def interrupted(asked: EntryQuestion, **options: Any) -> Row:
         if done:
             raise KeyboardInterrupt
-        done.append(point.network)
-        return entered(point)
+        done.append(asked.point.network)
+        return answered(asked)
 
     out = tmp_path / "rows.jsonl"
-    monkeypatch.setattr(command, "entered", interrupted)
+    monkeypatch.setattr(command, "answered", interrupted)
     assert cli.main(["challenge", "vdnn-all", "--jobs", "1", "--out", str(out)]) == 130
     assert "goes on from" in capsys.readouterr().err and len(read(out)[0]) == 1
 

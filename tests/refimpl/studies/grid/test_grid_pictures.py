@@ -114,6 +114,13 @@ def test_rows_without_a_field_are_one_line() -> None:
         drawn("pareto", [lacking])
 
 
+def test_rows_of_another_command_are_one_line(tmp_path: Path, refimpl: Command) -> None:
+    (tmp_path / "front.jsonl").write_text('{"key": "a", "network": "lenet", "batch": 2}\n')
+    said = refimpl("study", tmp_path / "front.jsonl")
+    assert said.status == 2 and said.err.count("\n") == 1 and lacks(said.err, "setup", "--csv") == []
+    assert refimpl("study", tmp_path / "front.jsonl", "--csv").out == "key,network,batch\na,lenet,2\n"
+
+
 @pytest.mark.slow
 def test_the_command_draws_a_study_and_a_file_of_rows(tmp_path: Path, refimpl: Command) -> None:
     path = tmp_path / "grid.toml"
