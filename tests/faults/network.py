@@ -6,6 +6,13 @@ from tests.faults.fault import Fault
 
 FAULTS = (
     Fault(
+        "a derived network is not compared with its export",
+        "refimpl/network/imported/any_batch.py",
+        "                if self.compared:",
+        "                if not self.compared:",
+        "tests/refimpl/network/test_any_batch.py",
+    ),
+    Fault(
         "what is fixed grows with the batch, too, in a network that is derived from two exports",
         "refimpl/network/imported/any_batch.py",
         "            return fixed + self.batch * per_image\n",

@@ -6,7 +6,9 @@ the numbers of a third batch are on the lines through theirs.  An export with a 
 but a module that computes with its shapes often fixes the symbol to one number.
 
 Two exports that differ in anything else, or in a number that is on no such line, show that a module is not like that:
-then every batch has an export of its own.  So has batch 1, as PyTorch copies less where an axis has one element.
+then every batch has an export of its own.  So it is where the first batch that is derived has another export: a module
+may ask for the batch and call other operators.  Batch 1 always has one, as PyTorch copies less where an axis has one
+element.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ class Batches:
 
     def __init__(self, build: Callable[[int | None], Network]) -> None:
         self.linear = True  #: as far as is known
+        self.compared = False  #: whether a derived network was compared with its export
         self.built: dict[int, Network] = {}  #: batch → the network that `build` made
         self._build = build
 
@@ -40,12 +43,18 @@ class Batches:
         if batch in self.built:
             return self.built[batch]
         ends = [network for one, network in self.built.items() if one > 1]
+        exported: Network | None = None
         if batch not in (None, 1) and len(ends) == 2 and self.linear:
             try:
-                return derived(ends[0], ends[1], batch)
+                found = derived(ends[0], ends[1], batch)
+                if self.compared:
+                    return found
+                exported = self._build(batch)
+                self.compared = True
+                derived(found, exported, batch)  # on a line of one batch the two are alike
             except NotLinear:
                 self.linear = False
-        network = self._build(batch)
+        network = exported or self._build(batch)
         if network.origins and batch in (None, network.batch) and (network.batch == 1 or len(ends) < 2):
             self.built[network.batch] = network
         return network
@@ -130,6 +139,9 @@ class Line:
 
     def parts(self, mine: int, its: int) -> tuple[int, int]:
         """The part of a number that is fixed, and that of an image."""
+        if self.one == self.other:
+            self.same(mine, its)
+            return mine, 0
         per_image, rest = divmod(its - mine, self.other - self.one)
         self.same(rest, 0)
         return mine - self.one * per_image, per_image

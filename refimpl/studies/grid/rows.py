@@ -25,6 +25,7 @@ from refimpl.names.machines import named
 from refimpl.names.presets import setup as setup_named
 from refimpl.network import Network
 from refimpl.network.imported import own_code
+from refimpl.network.imported.any_batch import Batches
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.planner.largest import largest, unlimited_baseline
@@ -138,7 +139,7 @@ def of_largest(point: GridPoint, setup: Setup, machine: Machine) -> Row:
             f"{point.budget!r} depends on the batch; give a {LARGEST} batch a budget as in 12GiB, or none"
         )
     budget, began = budget_bytes(point.budget or None, network_of(point.network, 1), machine), process_time()
-    found = largest(partial(build, point.network), setup, machine, budget)
+    found = largest(Batches(partial(build, point.network)), setup, machine, budget)
     made: Row = {"batch": found.size, "budget_bytes": budget, "planning_seconds": process_time() - began}
     made |= {"why": found.no_kernel}
     if found.program is None:

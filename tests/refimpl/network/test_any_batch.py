@@ -19,7 +19,7 @@ from torch import nn  # noqa: E402
 
 from tests.refimpl.network.test_any_module import Maps, Odd, Windows, Words  # noqa: E402
 
-FEW, MORE, MANY = 2, 12, 77
+FEW, MORE, THIRD, MANY = 2, 12, 40, 77
 
 
 class Scored(nn.Module):
@@ -98,21 +98,24 @@ def counting(build: Callable[[int | None], Network]) -> tuple[Batches, list[int 
 
 
 @pytest.mark.parametrize(
-    "build", [*CASES.values(), *(pytest.param(one, marks=pytest.mark.slow) for one in (tokens, resnet, swin))],
+    "build", [
+        *CASES.values(), pytest.param(tokens, marks=pytest.mark.matrix), pytest.param(resnet, marks=pytest.mark.matrix),
+        pytest.param(swin, marks=pytest.mark.campaign),
+    ],
     ids=[*CASES, "tokens", "resnet18", "swin_t"],
 )  # fmt: skip
 def test_a_derived_network_is_the_exported_one(build: Callable[[int | None], Network]) -> None:
     networks, asked = counting(build)
-    networks(FEW), networks(None)
+    networks(FEW), networks(None), networks(THIRD)
     derived = networks(MANY)
-    assert asked == [FEW, None] and networks.linear
+    assert asked == [FEW, None, THIRD] and networks.linear
     assert everything(derived) == everything(build(MANY))
     assert networks(FEW) is networks(FEW) and networks(MORE) is networks.built[MORE]
 
 
 def test_the_program_of_a_derived_network_is_that_of_the_exported_one() -> None:
     networks, _ = counting(CASES["windows"])
-    networks(FEW), networks(MORE)
+    networks(FEW), networks(MORE), networks(THIRD)
     both = [refimpl.plan(one, "superneurons", "titan-x", "3MiB") for one in (networks(31), CASES["windows"](31))]
     first, other = ([str(one) for one in program.instructions] for program in both)
     assert first == other and both[0].planned_seconds == both[1].planned_seconds
@@ -132,6 +135,15 @@ def test_what_is_not_linear_in_the_batch_is_exported_each_time(make: Callable[[]
     assert [networks(batch).batch for batch in (5, 13, 30, 31)] == [5, 13, 30, 31]
     assert asked == [5, 13, 30, 31] and not networks.linear
     assert everything(networks(30)) == everything(build(30))
+
+
+def test_the_first_network_that_is_derived_is_compared_with_its_export() -> None:
+    """Both exports call the same operators, and the third batch others."""
+    build = partial(images, Halved)
+    networks, asked = counting(build)
+    assert [everything(networks(batch)) for batch in (2, 6)] == [everything(build(batch)) for batch in (2, 6)]
+    assert [everything(networks(batch)) for batch in (30, 31)] == [everything(build(batch)) for batch in (30, 31)]
+    assert asked == [2, 6, 30, 31] and not networks.linear
 
 
 def test_numbers_that_are_on_no_line_through_two_batches() -> None:
