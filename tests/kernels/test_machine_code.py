@@ -10,6 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -109,6 +111,22 @@ def test_a_library_of_the_compiler_that_is_missing_is_named(monkeypatch: pytest.
     for name, module, version in (("nvJitLink", nvjitlink, "version"), ("NVRTC", nvrtc, "nvrtcVersion")):
         monkeypatch.setattr(module, version, missing)
         assert f"the CUDA compiler ({name}) is not installed: pip install" in str(machine_code.why_not())
+
+
+def test_the_disassembler_is_found_on_the_path_and_in_its_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tool = tmp_path / "cu13" / "bin" / "nvdisasm"
+    tool.parent.mkdir(parents=True)
+    tool.touch()
+    found = machine_code.find_nvdisasm.__wrapped__
+    spec = SimpleNamespace(submodule_search_locations=["/nowhere", str(tmp_path)])
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    assert found() == "/usr/bin/nvdisasm"
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    for given, answer in ((spec, str(tool)), (SimpleNamespace(submodule_search_locations=None), None), (None, None)):
+        monkeypatch.setattr("importlib.util.find_spec", lambda name, given=given: given)
+        assert found() == answer
 
 
 # --- The compiler's report is read as it is meant: kernels made to break each rule ----------------------------------

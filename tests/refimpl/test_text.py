@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from refimpl.text import closest, counted, size
+from refimpl.text import closest, counted, harmless, one_line, shown, size
 
 ROOT = Path(__file__).resolve().parents[2]
 NODE = shutil.which("node")
@@ -33,6 +33,12 @@ NAMES = ("vgg16", "vgg116", "resnet50", "resnet152", "titan-x", "h100", "layer-w
 )
 def test_a_number_apart_is_no_slip_unless_a_digit_is_missing(name: str, meant: str | None) -> None:
     assert closest(name, NAMES) == meant
+
+
+def test_a_text_from_a_file_is_cut_and_commands_no_terminal() -> None:
+    assert one_line("x" * 200) == one_line("x" * 201) == "x" * 200
+    assert one_line("a\n\tb\x1b[2J") == "a??b?[2J" and harmless("a\n\tb\x1b[2J") == "a\n\tb?[2J"
+    assert shown("x" * 58) == repr("x" * 58) and shown("x" * 59) == "'" + "x" * 59 + "…"
 
 
 def test_counts() -> None:

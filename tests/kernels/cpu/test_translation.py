@@ -169,9 +169,31 @@ def uses_a_dictionary(x: Floats) -> None:
     x[0] = np.float32(SETTINGS["size"])
 
 
+@kernel(block=32)
+def uses_a_name_of_the_compiler(x: Floats) -> None:
+    _i = cuda.grid(1)
+    x[_i] = np.float32(1)
+
+
+_ONE = np.float32(1)
+
+
+@kernel(block=32)
+def uses_an_underscore_of_its_module(x: Floats) -> None:
+    for _ in range(2):
+        x[cuda.grid(1)] += _ONE
+
+
+def test_an_underscore_is_refused_in_a_kernels_own_names_alone() -> None:
+    x = np.zeros(32, np.float32)
+    launch(uses_an_underscore_of_its_module, 1, x)
+    assert (x == 2).all()
+
+
 @pytest.mark.parametrize(
     ("made", "args", "message"),
     [
+        (uses_a_name_of_the_compiler, (np.zeros(32, np.float32),), "_i"),
         (returns_around_a_barrier, (np.zeros(32, np.float32), 3), "return if"),
         (uses_atomics, (np.zeros(32, np.float32),), "cuda.atomic.add"),
         (uses_a_dictionary, (np.zeros(32, np.float32),), "SETTINGS dict"),

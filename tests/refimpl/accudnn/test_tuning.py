@@ -7,11 +7,14 @@ import pytest
 from refimpl.accudnn.cluster import Cluster
 from refimpl.accudnn.tuner import Learning, fitting
 from refimpl.accudnn.tuning import ACCOUNTINGS, Tuned, tune
+from refimpl.machine import MachineError
+from refimpl.machine.measured_profile import Copies, Profile, as_machine
 from refimpl.names.machines import named as machine
 from refimpl.names.presets import setup
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit
 from refimpl.planner.largest import attempt
+from tests.messages import raises_naming
 
 pytestmark = pytest.mark.accudnn
 
@@ -98,6 +101,13 @@ def test_where_the_policy_needs_more_than_the_baseline_smaller_batches_are_tried
 def test_a_network_that_never_fits_is_refused() -> None:
     with pytest.raises(DoesNotFit):
         tune("tiny-vgg", setup("accudnn"), TITAN_X, 1 << 16)
+
+
+def test_a_profile_is_refused_which_has_the_seconds_of_one_batch() -> None:
+    copies = {way: Copies(0.0, 1e9) for way in ("out", "in")}
+    profile = Profile("mine", "cpu", "2026-11-22", "tiny-vgg", 7, GIB, 1e9, 1e9, copies, {}, {})
+    with raises_naming(MachineError, "mine", 7):
+        tune("tiny-vgg", setup("accudnn"), as_machine(profile), GIB)
 
 
 @pytest.mark.slow

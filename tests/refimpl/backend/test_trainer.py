@@ -543,7 +543,11 @@ def test_a_second_ctrl_c_ends_it_at_once_and_the_trainer_knows(program: Program,
         with pytest.raises(KeyboardInterrupt):
             made.step(*draw_batch(program.network))
         assert made.iteration == 0
-        for use in (lambda: made.step(*draw_batch(program.network)), lambda: made.save(tmp_path / "never.npz")):
+        batch = draw_batch(program.network)
+        for use in (
+            lambda: made.step(*batch), made.repeat, lambda: made.evaluate(*batch), made.weights, made.timeline,
+            lambda: made.save(tmp_path / "never.npz"),
+        ):  # fmt: skip
             with raises_naming(RunError, "checkpoint"):
                 use()
         made.restore(tmp_path / "start.npz")

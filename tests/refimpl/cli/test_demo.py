@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import refimpl
+from kernels.targets import emulated, gpu
 from refimpl.backend import Evaluation, data
 from refimpl.cli import demonstration as demo
 from refimpl.cli import demonstration_pictures as pictures
@@ -101,6 +103,22 @@ def test_all_of_it(
         *pages,
     }
     assert min(drawn.values()) > 20_000
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.9e-4, -0.9e-4, 1.1e-4, -1.1e-4, float("nan")])
+def test_losses_agree_if_none_is_far_from_the_cpus(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, digits: data.Data, apart: float
+) -> None:
+    losses = [2.0, 1.5, 1.0]
+    again = iter([losses[0], losses[1] + apart, losses[2]])
+    trainer = contextlib.nullcontext(SimpleNamespace(step=lambda images, labels: next(again)))
+    monkeypatch.setattr(demo, "EMULATED", 3)
+    monkeypatch.setattr(demo, "Trainer", lambda program, backend, rate: trainer)
+    for module, question in ((emulated, "why_not"), (gpu, "why_not_compile")):
+        monkeypatch.setattr(module, question, lambda: None)
+    program: Any = None
+    assert demo.run_emulated(digits, program, losses) is (abs(apart) < 1e-4)
+    assert f": {abs(apart):.0e} from" in capsys.readouterr().out or apart != apart
 
 
 @pytest.mark.slow

@@ -184,6 +184,45 @@ HOSTILE: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
+#: Of a resize: mode, positions, rounding, size of the map → the mode of upsampling; None: refused.
+RESIZED: dict[tuple[str, str, str, int], str | None] = {
+    ("nearest", "asymmetric", "floor", 14): "nearest",
+    ("nearest", "asymmetric", "floor", 10): "nearest",
+    ("nearest", "half_pixel", "round_prefer_floor", 14): "nearest",
+    ("nearest", "half_pixel", "round_prefer_ceil", 21): "nearest",
+    ("nearest", "half_pixel", "round_prefer_floor", 10): None,
+    ("nearest", "half_pixel", "floor", 14): None,
+    ("nearest", "align_corners", "floor", 14): None,
+    ("linear", "half_pixel", "floor", 10): "bilinear",
+    ("linear", "pytorch_half_pixel", "floor", 14): "bilinear",
+    ("linear", "align_corners", "floor", 10): "bilinear",
+    ("linear", "asymmetric", "floor", 14): None,
+    ("linear", "pytorch_half_pixel", "floor", 1): None,
+    ("cubic", "half_pixel", "floor", 14): None,
+}
+
+
+@pytest.mark.parametrize("case", RESIZED)
+def test_a_resize_is_imported_only_as_pytorch_computes_it(tmp_path: Path, case: tuple[str, str, str, int]) -> None:
+    mode, how, rounding, size = case
+    f = File()
+    maps = f.node("Conv", "x", f.weight("w", 5, 4, 3, 3))  # 7×7
+    sizes = f.constant("sizes", np.array([32, 5, size, size], np.int64))
+    options = {"mode": mode, "coordinate_transformation_mode": how, "nearest_mode": rounding}
+    maps = f.node("Resize", maps, "", "", sizes, to="resized", **options)
+    flat = f.node("Flatten", f.node("GlobalAveragePool", maps))
+    model = f.model(f.node("Gemm", flat, f.weight("v", 3, 5), transB=1))
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 32
+    path = written(model, tmp_path)
+    if RESIZED[case] is None:
+        with raises_naming(NetworkError, "/resized/Resize", mode, how, rounding):
+            refimpl.networks.from_onnx(path)
+        return
+    (layer,) = [one for one in refimpl.networks.from_onnx(path).layers if one.kind == "upsample"]
+    assert layer.options["mode"] == RESIZED[case] and layer.shape[2:] == (size, size)
+    assert bool(layer.options.get("align_corners")) is (how == "align_corners")
+
+
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_hostile_file_is_refused_in_one_line(tmp_path: Path, case: str) -> None:
     make, says = HOSTILE[case]

@@ -320,3 +320,12 @@ def test_vdnnpps_alexnet_and_its_demonstration() -> None:
     assert [layer.options["window"][0] for layer in convs] == [3, *[1, 5] * 5, 1]
     assert {layer.shape[1:] for layer in convs[:-1]} == {(64, 224, 224)}
     assert [layer.shape[1:] for layer in demonstration.layers[-4:]] == [(64, 112, 112), (3, 112, 112), (2,), (2,)]
+
+
+def test_stochastic_depth_grows_from_zero_in_efficientnet_and_is_nowhere_else() -> None:
+    def shares(name: str) -> list[float]:
+        return [layer.options["probability"] for layer in build(name, 1).layers if layer.kind == "drop_path"]
+
+    found = shares("efficientnet-b0")
+    assert found == sorted(found) and 0 < found[0] < 0.05 and 0.15 < found[-1] < 0.2
+    assert not any(shares(name) for name in ("tiny-se", "mobilenet-v3-small", "shufflenet-v2"))

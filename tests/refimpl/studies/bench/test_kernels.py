@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,23 @@ def test_every_family_has_cases_on_either_device() -> None:
     for device in (Cpu(), Elsewhere()):
         assert {case.family for case in cases(device)} == set(FAMILIES) - {"launch"}
         assert {case.family for case in cases(device, family="pool")} == {"pool"}
+
+
+def test_a_quick_bench_is_smaller_and_a_gpus_is_larger() -> None:
+    class Elsewhere(Cpu):
+        kind = "gpu"
+
+    def amounts(device: Cpu, quick: bool) -> Counter[tuple[str, str]]:
+        """Bytes or operations of all cases of a family and name."""
+        found: Counter[tuple[str, str]] = Counter()
+        for case in cases(device, quick):
+            found[case.family, case.what] += int(case.amount)
+        return found
+
+    here, quick, there, quick_there = (amounts(one, quick) for one in (Cpu(), Elsewhere()) for quick in (False, True))
+    assert quick <= here and quick_there <= there
+    maps = [key for key in here if key in there and key[0] not in ("gemm", "conv", "fc", "attention")]
+    assert len(maps) > 60 and all(here[key] <= there[key] and quick[key] <= quick_there[key] for key in maps)
 
 
 def test_no_gpu_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -108,3 +109,10 @@ def test_pictures(refimpl: Command, tmp_path: Path, draw: str, title: str) -> No
     drawn = path.read_text(encoding="utf-8")
     assert title in drawn and "tiny-vgg:vdnnpp, batch 8 · " in drawn and "vDNN's synchronous order · gtx-970" in drawn
     assert ("· conv · prefetch, then dX ·" in drawn) == (draw == "map")
+
+
+def test_addresses_fixed_beforehand_are_no_heuristic_unless_they_are_wanted() -> None:
+    sizes = {"first fit": 7, "best left": 6, "best right": 6, fragmentation.PLANNED: 5}
+    rows: Any = [SimpleNamespace(heuristic=name, found=SimpleNamespace(pool_bytes=n)) for name, n in sizes.items()]
+    assert fragmentation.least(rows) is rows[1]
+    assert fragmentation.least(rows, with_planned=True) is rows[3]
