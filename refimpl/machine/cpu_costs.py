@@ -14,7 +14,8 @@ The costs in that file were fitted, by least squares, to launches of every kerne
 tests.refimpl.machine.cpu_reference` writes it, and has to when a kernel changes.
 
 A calibration is kept for this processor, this number of threads and this version of the kernels, in the folder of the
-compiled kernels.  One that is measured while the machine has other work is kept apart: it serves as long as the machine
+compiled kernels.  One that is measured while the machine has other work takes the least of three times as many turns:
+medians would be disturbed more in one kernel than in the next.  It is kept apart: it serves as long as the machine
 is busy, each command that uses it says so, and a quiet machine is measured again.  With REFIMPL_CALIBRATE=0
 nothing is measured: `here` is then a rough model, the same everywhere.
 """
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
 
 FORMAT = 4
 SECONDS = 0.8  #: nothing more is started after this time, once the kernels are compiled and everything has run once
+BUSY_SECONDS = 2.4  #: the same where other work disturbs most turns, and the least of more turns counts
 LONGEST_DIRECT = 5e7  #: operations; the naive convolution takes seconds for more
 MOST_SIZES = 8  #: of a kernel
 SMALL, SEVERAL, LARGE = 32, 1 << 13, 1 << 19  #: elements of a copy: on one thread, on all, and for its bytes
@@ -497,7 +499,8 @@ def measure_and_keep(watch: CalibrationProgress | None = None, busy: bool | None
             "REFIMPL_CALIBRATE=0 takes a rough model instead",
             file=sys.stderr,
         )
-    costs = calibrate(watch or _shown)
+    how: dict[str, Any] = {"limit": BUSY_SECONDS, "counts": min} if busy else {}
+    costs = calibrate(watch or _shown, **how)
     file = kept_path(busy)
     if file is not None:
         with replacing(file) as out:

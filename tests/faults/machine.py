@@ -113,6 +113,13 @@ FAULTS = (
         "tests/refimpl/machine/test_possible.py",
     ),
     Fault(
+        "on a busy machine the usual turn counts",
+        "refimpl/machine/cpu_costs.py",
+        '"counts": min} if busy else {}',
+        '"counts": min} if not busy else {}',
+        "tests/refimpl/machine/test_cpu_model.py -k busy",
+    ),
+    Fault(
         "what a busy machine measured is kept as its own",
         "refimpl/machine/cpu_costs.py",
         "busy = is_busy() if busy is None else busy",

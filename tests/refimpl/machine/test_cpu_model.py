@@ -300,8 +300,9 @@ def measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, costs: dict[str, 
     """A cache of its own, no GPU, and a calibration that takes no time; how often it ran."""
     ran: list[int] = []
 
-    def calibrate(watch: cpu_costs.CalibrationProgress) -> dict[str, Units]:
+    def calibrate(watch: cpu_costs.CalibrationProgress, **how: object) -> dict[str, Units]:
         ran.append(1)
+        assert ("counts" in how) == here.is_busy(), "the least turn counts where the machine is busy"
         return costs
 
     monkeypatch.setenv("REFIMPL_CALIBRATE", "1")
