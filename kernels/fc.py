@@ -40,13 +40,26 @@ def fc_add_bias(b: Floats, y: Floats, outputs: int, size: int) -> None:
 
 @kernel(block=64)
 def fc_backward_bias(dy: Floats, db: Floats, outputs: int, batch: int) -> None:
-    """db[j] = sum of dy[i, j] over i: neighbouring threads read neighbouring columns."""
-    j = cuda.grid(1)
-    if j < outputs:
-        total = ZERO
-        for i in range(batch):
-            total += dy[np.uint32(i * outputs + j)]
-        db[np.uint32(j)] = total
+    """db[j] = sum of dy[i, j] over i: neighbouring threads read neighbouring columns.
+
+    The barriers keep the threads in one row, two rows at a time: a CPU then adds 16 columns with one instruction.
+    """
+    sums = cuda.shared.array(64, np.float32)
+    t = np.int64(cuda.threadIdx.x)
+    first = np.int64(cuda.blockIdx.x) * 64
+    there = min(outputs - first, np.int64(64))
+    sums[np.uint32(t)] = ZERO
+    cuda.syncthreads()
+    for i in range(0, batch - 1, 2):
+        if t < there:
+            upper = dy[np.uint32(i * outputs + first + t)]
+            sums[np.uint32(t)] = (sums[np.uint32(t)] + upper) + dy[np.uint32((i + 1) * outputs + first + t)]
+        cuda.syncthreads()
+    if t < there:
+        total = sums[np.uint32(t)]
+        if batch % 2 == 1:
+            total += dy[np.uint32((batch - 1) * outputs + first + t)]
+        db[np.uint32(first + t)] = total
 
 
 def algorithm_for(pass_: str, x_shape: tuple[int, ...], w_shape: tuple[int, ...]) -> str:
