@@ -28,6 +28,9 @@ def find(x: int, y: int = 2) -> bool:
     self.found += x * -1.5
     note(é, LIMIT)
     return x is None
+if TYPE_CHECKING:
+    note(1)
+kept = lru_cache(maxsize=4)(find)
 '''
 
 

@@ -10,8 +10,9 @@ numbers is no likelier than any other; lines with a planted fault are left out, 
 
 The fast tests of the mutant's room run first, those of the file's own test first of all, then the slow ones of the
 room, then the fast tests of all rooms, and then the slow ones.  A mutant is caught by a test that fails, takes too long
-or ends the process, and that passes without the mutant.  Some mutants change nothing that a user can see: read the list
-of those not caught.
+or ends the process, and that passes without the mutant.  No mutant is made of what cannot change a result: annotations,
+decorators, assertions, the words of messages, imports for annotations, and how much a cache keeps.  Others that change
+nothing a user can see, such as a run before a measurement, do count: read the list of those not caught.
 
 Where `python -m tests.faults.reached` has noted which tests run which lines, only the tests that run the mutant's line
 are tried: the others cannot see it.
@@ -151,10 +152,12 @@ def removable(node: ast.AST) -> bool:
 
 
 def code(node: ast.AST) -> Iterator[ast.AST]:
-    """What computes: no annotations, no decorators, no texts of messages, no assertions."""
+    """What computes: no annotations nor imports for them, no decorators, no texts of messages, no assertions."""
     if isinstance(node, (ast.JoinedStr, ast.Assert, ast.Import, ast.ImportFrom)):
         return
-    if isinstance(node, ast.keyword) and node.arg == "strict":  # of zip: it checks, and computes nothing
+    if isinstance(node, ast.keyword) and node.arg in ("strict", "maxsize"):  # zip checks; a cache computes again
+        return
+    if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
         return
     yield node
     for name, value in ast.iter_fields(node):

@@ -9,10 +9,13 @@ import signal
 import threading
 import time
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from refimpl.backend import CopiesLate, DeviceFailed, RunError, host_thread
 from refimpl.backend.host_thread import HostThread, HostWork, Piece, host_stream, work_to_await
@@ -105,6 +108,25 @@ def test_the_thread_ends_when_nobody_has_it_any_more() -> None:
     gc.collect()
     worker.join(5)
     assert not worker.is_alive()
+
+
+@given(st.data())
+def test_before_it_waits_for_the_gpu_it_waits_for_the_pieces_that_streams_wait_for(draw: st.DataObject) -> None:
+    """Of all records of the thread that a stream has waited for by then, the latest counts; other streams' do not."""
+    from refimpl.backend.cuda_host import HostSide
+
+    records = draw.draw(st.sets(st.integers(0, 29)))
+    waits = draw.draw(st.dictionaries(st.integers(1, 30), st.integers(0, 29)))
+    position = draw.draw(st.integers(0, 31))
+    waited: list[Any] = []
+    side: Any = HostSide.__new__(HostSide)  # without a GPU: only what this question reads
+    side._awaited = waits
+    side._number = {record: number for number, record in enumerate(sorted(records), 1)}
+    side._pieces = {given: given for given in range(30)}
+    side._thread = SimpleNamespace(wait_for=waited.append)
+    side.wait_before(position)
+    needed = [record for wait, record in waits.items() if wait < position and record in records]
+    assert waited == [given for given in range(30) if any(given <= record for record in needed)]
 
 
 def earlier(program: Program, position: int) -> set[int]:
