@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,8 @@ def cleaned(notebook: Any) -> Any:
             else:
                 outputs.append(output)
             if "metadata" in output:
-                output.metadata = {}
+                alt = output.metadata.get("image/png", {}).get("alt")
+                output.metadata = {"image/png": {"alt": alt}} if alt else {}
             if "image/png" in output.get("data", {}):
                 output.data = {"image/png": output.data["image/png"]}
         cell.outputs = outputs
@@ -239,6 +240,124 @@ def test_fit_to_learn_from(path: Path) -> None:
     checks = re.findall(r"^(.*)\ndef check_(?!kernel\b)", code, re.MULTILINE)
     assert checks and set(checks) == {"@check"}
     assert not re.search(r"^def (table|say|show)\(", code, re.MULTILINE), "refimpl.report.notebook has these"
+
+
+# -- what the reader has met -------------------------------------------------------------------------------------------
+
+ADVICE = re.compile(r"--policy\s+([\w-]+)\s+fits")
+ADVISE_ONLY = re.compile(r"^(?:\w+ = .*\n)?advise_only\((.*?)\)", re.MULTILINE)
+
+
+def path_of_the_course() -> list[Path]:
+    """The notebooks in the order in which tutorials/README.md lists them."""
+    rows = re.findall(r"^\| \[\d\d\]\((\w+\.ipynb)\)", (TUTORIALS / "README.md").read_text("utf-8"), re.MULTILINE)
+    return [TUTORIALS / row for row in rows]
+
+
+def met_in(source: str, kind: str) -> set[str]:
+    """The presets that a cell names: in code as a text or an attribute, in a text also by a name that has a hyphen."""
+    from refimpl.names.presets import PRESETS
+
+    text = ADVISE_ONLY.sub("", source).lower().replace("_", "-")
+    return {
+        name for name in PRESETS
+        if re.search(rf"(?:[`\"]|presets\.){name}(?![\w-])", text)
+        or (kind == "markdown" and "-" in name and re.search(rf"(?<![\w-]){name}(?![\w-])", text))
+    }  # fmt: skip
+
+
+def may_advise_anything(sources: Sequence[str]) -> bool:
+    """Whether a notebook shows an error that advises, and does not say which policies the reader has met."""
+    shows = any("refimpl.plan(" in source and "DoesNotFit as" in source for source in sources)
+    return shows and not any(map(ADVISE_ONLY.search, sources))
+
+
+def strangers(notebooks: Iterable[tuple[str, Any]]) -> Iterator[str]:
+    """Where an error advises a policy that no cell before it has named, or might on another machine."""
+    from refimpl.names.presets import PAPERS
+
+    met: set[str] = set()
+    for name, notebook in notebooks:
+        *cells, _page = notebook.cells  # the last one is the same everywhere
+        sources = [cell.source for cell in cells if cell.cell_type == "code"]
+        papers = [paper for paper, presets in PAPERS.items() if paper != "combined" and met.isdisjoint(presets)]
+        if papers and may_advise_anything(sources):
+            yield f"{name} shows errors and calls no advise_only; the reader has not met {', '.join(papers)}"
+        for cell in cells:
+            met |= met_in(cell.source, cell.cell_type)
+            for advised in ADVICE.findall("".join(map(text_of, cell.get("outputs", [])))):
+                if advised not in met:
+                    yield f"{name}, {cell.id}: advises {advised}, which the reader has not met"
+        allowed = re.findall(
+            r"\"([\w-]+)\"", " ".join(found[0] for source in sources for found in ADVISE_ONLY.finditer(source))
+        )
+        yield from (f"{name}: advise_only({one}), which the reader has not met" for one in allowed if one not in met)
+
+
+def test_the_path_has_every_notebook_once() -> None:
+    assert sorted(path_of_the_course()) == [path for path in NOTEBOOKS if path.stem != "quiz"]
+
+
+def test_no_error_advises_a_policy_before_it_is_introduced() -> None:
+    assert not list(strangers((path.stem, nbformat.read(path, 4)) for path in path_of_the_course()))
+
+
+def test_a_stranger_is_found() -> None:
+    page = nbformat.v4.new_markdown_cell("the page")
+    told = nbformat.v4.new_output("stream", text="It needs 22 GiB. Within 12 GiB, --policy\nvdnn-all fits.")
+    planned = "try:\n    refimpl.plan()\nexcept refimpl.DoesNotFit as error:\n    print(error)"
+    only = nbformat.v4.new_code_cell('advise_only("baseline", "vdnn-all")')
+    error = nbformat.v4.new_code_cell(planned, outputs=[told])
+    lesson = nbformat.v4.new_markdown_cell("The preset `baseline` keeps all; vDNN-all offloads X.")
+
+    def found(*cells: Any) -> list[str]:
+        return list(strangers([("a notebook", nbformat.v4.new_notebook(cells=[*cells, page]))]))
+
+    assert not found(lesson, only, error)
+    assert len(found(only, error, lesson)) == 1 and "advises vdnn-all" in found(only, error, lesson)[0]
+    assert len(found(lesson, error)) == 1 and "calls no advise_only" in found(lesson, error)[0]
+    assert ["advise_only(vdnn-all)" in each for each in found(only, lesson)] == []
+    assert len(found(only)) == 2
+
+
+# -- pictures ----------------------------------------------------------------------------------------------------------
+
+ALT = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)|```\{(?:image|figure)\} (\S+)\n((?::.*\n)*)")
+SAYS = 40  #: letters in which one can say what is to be seen
+
+
+def alternative_texts(text: str) -> dict[str, str]:
+    """Picture → its alternative text, of a page in Markdown."""
+    found = {}
+    for alt, picture, block, options in ALT.findall(text):
+        named = re.search(r"^:alt: (.*)$", options, re.MULTILINE)
+        found[picture or block] = alt or (named[1] if named else "")
+    return found
+
+
+def test_every_picture_of_a_notebook_says_what_is_to_be_seen() -> None:
+    alts = []
+    for path in NOTEBOOKS:
+        for cell in code_cells(nbformat.read(path, 4)):
+            for output in cell.outputs:
+                if "image/png" in output.get("data", {}):
+                    alt = output.metadata.get("image/png", {}).get("alt", "")
+                    assert len(alt) >= SAYS and "\n" not in alt, f"{path.stem}, {cell.id}: {alt!r}"
+                    alts.append(alt)
+    assert len(alts) > 30 and len({*alts}) == len(alts)
+
+
+def test_every_picture_of_a_page_says_what_is_to_be_seen() -> None:
+    pages = [ROOT / "README.md", TUTORIALS / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    found = {(page.name, *one) for page in pages if "_build" not in page.parts and "_generated" not in page.parts
+             for one in alternative_texts(page.read_text("utf-8")).items()}  # fmt: skip
+    assert len(found) > 5
+    assert not [one for one in found if len(one[2]) < SAYS]
+
+
+def test_alternative_texts_are_found() -> None:
+    text = "![what](a.png) and\n```{image} b.png\n:alt: seen\n```\n![](c.png)\n```{image} d.png\n:width: 3\n```\n"
+    assert alternative_texts(text) == {"a.png": "what", "b.png": "seen", "c.png": "", "d.png": ""}
 
 
 def test_solutions_stand_beside_the_notebooks() -> None:

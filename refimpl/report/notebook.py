@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 def say(text: object) -> None:
     """Print a long line as several of at most 100 characters."""
-    print(textwrap.fill(str(text), 100))
+    print(textwrap.fill(str(text), 100, break_on_hyphens=False))
 
 
 def table(*rows: tuple[object, ...], floats: str = ",.2f") -> None:
@@ -33,8 +33,14 @@ def table(*rows: tuple[object, ...], floats: str = ",.2f") -> None:
         print("   ".join([row[0].ljust(widths[0]), *cells[1:]]).rstrip())
 
 
-def show(figure: Figure) -> None:
-    """Show one of the project's pictures below the cell, in the project's style."""
+def show(figure: Figure, alt: str) -> None:
+    """Show a picture below the cell, in the project's style.
+
+    Args:
+        figure: the picture; one of pyplot's is closed.
+        alt: what is to be seen in it, for those who cannot see it.
+    """
+    import matplotlib.pyplot as plt
     from IPython.display import Image, display
 
     from refimpl.report import style
@@ -42,7 +48,8 @@ def show(figure: Figure) -> None:
     file = io.BytesIO()
     with style.styled():
         figure.savefig(file, dpi=80)
-    display(Image(file.getvalue()))  # type: ignore[no-untyped-call]
+    plt.close(figure)
+    display(Image(file.getvalue(), alt=alt))  # type: ignore[no-untyped-call]
 
 
 def check(right: Callable[..., bool]) -> Callable[..., bool]:
