@@ -13,6 +13,13 @@ FAULTS = (
         "tests/refimpl/studies/challenge",
     ),
     Fault(
+        "a setup of the challenge whose time is over is interrupted twice",
+        "refimpl/studies/challenge/entry.py",
+        "            signal.setitimer(signal.ITIMER_REAL, AGAIN, AGAIN)",
+        "            signal.setitimer(signal.ITIMER_REAL, 0.0)",
+        "tests/refimpl/studies/challenge",
+    ),
+    Fault(
         "the challenge takes rows that no proof has seen",
         "refimpl/studies/challenge/entry.py",
         'json.dumps(["challenge", self.point.key, *self[1:]]).encode()).hexdigest()[:16]',

@@ -11,8 +11,7 @@ import hashlib
 import json
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from time import monotonic, process_time
 from typing import Any, NamedTuple
@@ -25,6 +24,7 @@ from refimpl.planner import Program, Setup, plan
 from refimpl.studies.grid.rows import FIELDS, GridPoint, network_of, row
 from refimpl.text import RefimplError, one_line
 
+AGAIN = 1.0  #: seconds between two looks at the time
 IDLE = 10  #: a plan that waits and computes nothing is ended after as many times its limit
 
 
@@ -36,31 +36,37 @@ class OutOfTime(BaseException):
     """Raised wherever the code is, which must not catch it as it may catch an Exception."""
 
 
-@contextmanager
-def limited(seconds: float) -> Iterator[None]:
-    """End the block after as many seconds of processor time; raises `EntryError`.
+def limited(work: Callable[[], Program], seconds: float) -> Program:
+    """What `work` returns within as many seconds of processor time; raises `EntryError`.
 
     It looks every second, so that code which catches even `OutOfTime` is stopped the next time.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
-        yield
-        return
+        return work()
 
     begun, began = process_time(), monotonic()
 
     def look(*_: Any) -> None:
         if process_time() - begun >= seconds or monotonic() - began >= IDLE * seconds:
+            # after a long call of C the next look may be due at once
+            signal.setitimer(signal.ITIMER_REAL, AGAIN, AGAIN)
             raise OutOfTime
 
     before = signal.signal(signal.SIGALRM, look)
-    timer = signal.setitimer(signal.ITIMER_REAL, min(1.0, seconds), min(1.0, seconds))
-    try:
-        yield
-    except OutOfTime:
-        raise EntryError(f"it took more than {seconds:g} seconds to plan") from None
-    finally:
+    timer = signal.setitimer(signal.ITIMER_REAL, min(AGAIN, seconds), min(AGAIN, seconds))
+
+    def stop() -> None:
         signal.setitimer(signal.ITIMER_REAL, *timer)
         signal.signal(signal.SIGALRM, before)
+
+    try:
+        try:
+            return work()
+        finally:
+            stop()
+    except OutOfTime:
+        stop()  # it may have been raised before the other one
+        raise EntryError(f"it took more than {seconds:g} seconds to plan") from None
 
 
 class EntryQuestion(NamedTuple):
@@ -115,8 +121,7 @@ def proved_plan(
     """As the planner's `plan`, and proved; raises `EntryError`, too."""
     before = marks(network, machine)
     try:
-        with limited(limit):
-            program = plan(network, setup, machine, budget)
+        program = limited(partial(plan, network, setup, machine, budget), limit)
     finally:
         if marks(network, machine) != before:
             network_of.cache_clear()

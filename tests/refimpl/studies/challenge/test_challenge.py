@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,13 @@ from refimpl.names.presets import setup as setup_named
 from refimpl.network.imported import own_code
 from refimpl.planner import SetupError
 from refimpl.studies.challenge import command, point_set
-from refimpl.studies.challenge.entry import EntryQuestion, answered, entered
+from refimpl.studies.challenge.entry import EntryError, EntryQuestion, answered, entered, limited
 from refimpl.studies.challenge.entry_file import prove, save
 from refimpl.studies.challenge.point_set import BestKnown, ChallengePoint, drawn, printed
 from refimpl.studies.challenge.score import MOST, factor, score
 from refimpl.studies.grid.grid import study
 from refimpl.studies.grid.rows import fingerprint
+from tests.messages import raises_naming
 
 TINY = ChallengePoint("tiny-vgg", 32, "titan-x", 4 << 20)
 OWN = """
@@ -227,6 +229,23 @@ def test_a_file_that_is_not_a_program_of_its_point(
     assert cli.main(["challenge", "--submit", tampered(path, change)]) == 2
     error = capsys.readouterr().err
     assert says in error and error.count("\n") == 1
+
+
+def test_time_runs_out_once_and_no_alarm_is_left() -> None:
+    """After a long call of C two looks are due: the second one must not come while the first is being handled."""
+    due, before = list[float](), (signal.getitimer(signal.ITIMER_REAL)[1], signal.getsignal(signal.SIGALRM))
+
+    def slow() -> Any:
+        try:
+            while True:
+                pass
+        finally:
+            due.append(signal.getitimer(signal.ITIMER_REAL)[0])
+
+    with raises_naming(EntryError, "0.05 seconds"):
+        limited(slow, 0.05)
+    assert due[0] > 0.5
+    assert (signal.getitimer(signal.ITIMER_REAL)[1], signal.getsignal(signal.SIGALRM)) == before
 
 
 def test_a_row_with_another_limit_or_folder_or_of_a_study_is_not_taken(
