@@ -101,7 +101,9 @@ class GradientCalls:
         """The gradients of all that the loss reads."""
         made = {x: self._new(f"d({x.name})", x) for x in self._learning(layer)}
         self._gradients |= made
-        return [Call(f"{PYTORCH}.loss.backward", {}, (), made.values())] if made else []
+        filled = sum(one.nbytes for one in made.values())
+        scratch = max(0, operation_of(layer).backward_bytes - filled)
+        return [Call(f"{PYTORCH}.loss.backward", {}, (), made.values(), scratch=scratch)] if made else []
 
     def _of(self, layer: Layer) -> list[Call]:
         op, sources = operation_of(layer), self._learning(layer)

@@ -43,7 +43,7 @@ def uncounted(program: Program) -> list[Uncounted]:
     names = sum(tensor.nbytes for tensor in _forward_only(network))
     learnt = sum(tensor.nbytes for tensor in network.managed if tensor.kind == "weight gradient")
     outputs = sum(x.nbytes for x in network.layers[-1].inputs)
-    loss = [] if _ends_in_a_number(network) else [Uncounted("the loss", 0, 2 * outputs, "it is not part of the module")]
+    loss = [] if _counts_its_loss(network) else [Uncounted("the loss", 0, 2 * outputs, "it is not part of the module")]
     return [
         Uncounted("rounding", 0, rounding, f"of {counted(len(there), 'block')} to {BLOCK} bytes, beside this pool's"),
         Uncounted("names in forward", 0, names, "keep maps that no later operator reads, until forward returns"),
@@ -100,6 +100,8 @@ def _reserves(layers: Iterable[Layer]) -> list[Uncounted]:
     return [Uncounted("cuDNN's reserve", 0, most, why)] if most else []
 
 
-def _ends_in_a_number(network: Network) -> bool:
-    """Whether the loss is part of what was exported."""
-    return [prod(x.shape) for x in network.layers[-1].inputs] == [1]
+def _counts_its_loss(network: Network) -> bool:
+    """Whether the loss is part of what was exported, or was seen beside it."""
+    end = network.layers[-1]
+    seen = end.operation is not None and bool(end.operation.backward_levels)
+    return seen or [prod(x.shape) for x in end.inputs] == [1]

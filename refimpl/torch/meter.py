@@ -94,7 +94,7 @@ class Meter(TorchDispatchMode):
         """Bytes beyond those that were there, each time before some are freed, and at last: the peak is among them."""
         levels, now, grows = [], 0, False
         for number, nbytes in self._log[mark:]:
-            if number not in self._left_out:
+            if number not in self._left_out and nbytes:  # an empty storage is no change
                 if grows and nbytes < 0:
                     levels.append(now)
                 now, grows = now + nbytes, nbytes > 0

@@ -44,7 +44,14 @@ OF_TWO: Mapping[str, tuple[LayerKind, LayerKind]] = {
 
 
 def network_of(
-    torch: Any, module: Any, exported: Any, keeps: str, name: str, autocast: Any = None, below: str = ""
+    torch: Any,
+    module: Any,
+    exported: Any,
+    keeps: str,
+    name: str,
+    autocast: Any = None,
+    below: str = "",
+    outer_loss: Any = None,
 ) -> Network:
     """The network of an export.
 
@@ -56,10 +63,11 @@ def network_of(
         name: of the network.
         autocast: a type of numbers, as in `torch.bfloat16`; None: as the module has them.
         below: the path of the user's module in what was exported.
+        outer_loss: a function of what the module returns, which is no part of the export.
     """
     from refimpl.torch.exporting import fingerprint
 
-    observed = Observed(torch, exported, module, autocast)
+    observed = Observed(torch, exported, module, autocast, outer_loss)
     network = _Description(observed, exported, keeps == "pytorch", below).network(name)
     network.fingerprint = "" if below else fingerprint(exported.graph.nodes)
     return network
@@ -255,6 +263,15 @@ class _Description:
         if not any(read.values()):
             raise NetworkError("no output of the module depends on a parameter that learns; there is nothing to plan")
         reads = tuple(OperationInput(self.holder[key][1], learns, False) for key, learns in read.items())
-        operation = Operation("loss", reads=reads, state=self._state(unused))
+        seen = self.observed.loss
+        own = sum(self.observed.nbytes[key] for key in seen.makes) if seen else 0
+        operation = Operation(
+            "loss",
+            reads=reads,
+            state=self._state(unused),
+            forward_levels=seen.forward_levels if seen else (),
+            # Its backward comes at once, so that what it keeps for that is never there without it.
+            backward_levels=tuple(own + level for level in seen.backward_levels) if seen else (),
+        )
         end = self._described("loss", "opaque_loss", operation, [self.holder[key][0] for key in read])
         end.shape = (self.data[0].shape[0],)

@@ -49,9 +49,10 @@ class Observed:
         exported: what `torch.export` has made.
         module: that was exported.
         autocast: a type of numbers, as in `torch.bfloat16` (None: as the module has them).
+        loss: a function of what the module returns, which is computed after it and is no part of the export.
     """
 
-    def __init__(self, torch: Any, exported: Any, module: Any, autocast: Any = None) -> None:
+    def __init__(self, torch: Any, exported: Any, module: Any, autocast: Any = None, loss: Any = None) -> None:
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.utils.flop_counter import FlopCounterMode
 
@@ -65,6 +66,7 @@ class Observed:
         self.learning: set[str] = set()  #: those of them that need a gradient
         self.inputs: dict[Key, str] = {}  #: storage → the node of the input that has it
         self.seen: list[Seen] = []
+        self.loss: Seen | None = None  #: what a loss outside of the export did
         self.outputs: dict[Key, bool] = {}  #: storage of an output → whether a gradient comes back for it
         self.keys: dict[str, Key] = {}  #: node → the storage of its first output
         self._there: dict[int, Key] = {}  #: storage that is there, as PyTorch's allocator knows it → its key
@@ -72,6 +74,7 @@ class Observed:
         self._fakes: dict[Any, Any] = {}  #: parameter → its fake
         self._now: Seen | None = None  #: the node that runs
         self._known = 0  #: storages that were there before it
+        self._root: Any = None  #: the loss
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._state_of = dict(module.named_parameters(remove_duplicate=False))
         given = [self._given(mode, exported, node) for node in placeholders(exported)]
@@ -83,6 +86,8 @@ class Observed:
             self._counts = _Counts(counter, meter)
             with hooks, casting:
                 found = _Run(self, exported.graph_module).run(*given, enable_io_processing=False)
+                if loss is not None:
+                    self._run_loss(loss, exported, found)
             self._ends(found)
 
     # -- forward -------------------------------------------------------------------------------------------------------
@@ -175,6 +180,18 @@ class Observed:
             self._owners[function] = seen
             waiting += [before for before, _ in function.next_functions if before is not None]
 
+    def _run_loss(self, loss: Any, exported: Any, found: Sequence[Any]) -> None:
+        """The loss of what the module returns."""
+        specs = exported.graph_signature.output_specs
+        outputs = [one for spec, one in zip(specs, found, strict=True) if spec.kind.name == "USER_OUTPUT"]
+        seen = self.begins(None, outputs)
+        self._root = loss(self.torch.utils._pytree.tree_unflatten(outputs, exported.call_spec.out_spec))
+        self._now = None
+        _, seen.forward_levels = self._counts.settle()
+        seen.makes = [key for key in seen.saves if key >= self._known]
+        self._own(seen, self.tensors(self._root))
+        self.loss = seen
+
     # -- backward ------------------------------------------------------------------------------------------------------
 
     def _ends(self, made: Any) -> None:
@@ -210,7 +227,7 @@ class Observed:
             function.register_prehook(starts(owner))
             if owner is not None:
                 function.register_hook(ends(owner))
-        learning = [one for one in outputs if one.requires_grad]
+        learning = [one for one in (outputs if self._root is None else [self._root]) if one.requires_grad]
         with suppress(NotImplementedError, RuntimeError):  # an operator that has no shapes without numbers
             torch.autograd.backward(learning, [torch.ones_like(one) for one in learning])
         settle()

@@ -38,6 +38,7 @@ def from_torch(
     loss: Loss | Callable[[Any], Any] = None,
     keeps: str | None = None,
     autocast: str | None = None,
+    outer_loss: Callable[[Any], Any] | None = None,
 ) -> Network:
     """A network from a `torch.nn.Module`, with the module's weights.
 
@@ -63,6 +64,8 @@ def from_torch(
             "pytorch", what PyTorch's autograd saves on a GPU; "pytorch-cpu", what it saves on a CPU (None: "own", or
             "pytorch" where a kernel is missing).
         autocast: with `keeps="pytorch"`, "bfloat16" or "float16": forward runs under `torch.autocast`.
+        outer_loss: with `keeps="pytorch"`, a function of what the module returns: the bytes that it takes are counted,
+            and it is no part of the network, so that a plan can be carried out around it (`refimpl.torch`).
 
     Raises:
         NetworkError: one line that names the node, and what can be done.
@@ -73,10 +76,10 @@ def from_torch(
     if keeps not in (None, "own", *KEEPS):
         raise NetworkError(f"there is no convention {keeps!r}; give own, {' or '.join(KEEPS)}")
     its = Example.of(example)
-    if keeps in KEEPS or callable(loss) or autocast is not None:
+    if keeps in KEEPS or callable(loss) or autocast is not None or outer_loss is not None:
         if keeps == "own":
             raise NetworkError("autocast and a loss of your own are known of PyTorch only: give keeps='pytorch'")
-        return as_pytorch(module, its, output, loss, keeps or "pytorch", autocast)
+        return as_pytorch(module, its, output, loss, keeps or "pytorch", autocast, outer_loss=outer_loss)
     if its.alone is None:
         why = f"no layer here reads an input of {its}: give (images, channels, height, width)"
         if keeps == "own":
@@ -102,6 +105,7 @@ def as_pytorch(
     autocast: str | None = None,
     why: str = "",
     exported: Any = None,
+    outer_loss: Any = None,
 ) -> Network:
     """The network as PyTorch keeps it.
 
@@ -114,6 +118,7 @@ def as_pytorch(
         autocast: the name of a type of numbers.
         why: the reason why our own kernels cannot run it.
         exported: what `torch.export` has made of the module without a loss (None: nothing yet).
+        outer_loss: a function of what the module returns, which is no part of the network.
     """
     from refimpl.network.imported.any_module import network_of, with_loss
     from refimpl.network.imported.torch_module import exported_module, imported_torch
@@ -121,13 +126,20 @@ def as_pytorch(
     torch = imported_torch(module)
     if output is not None or isinstance(loss, Mapping):
         raise NetworkError("a network as PyTorch keeps it ends where the module does; give loss= a function of that")
+    if outer_loss is not None and loss is not None:
+        raise NetworkError("a loss is part of the network or outside of it: give loss= or outer_loss=")
     if autocast not in (None, "bfloat16", "float16"):
         raise NetworkError(f"autocast is {autocast!r}; give bfloat16 or float16")
     whole = module if loss is None else with_loss(torch, module, loss)
     if exported is None or whole is not module:
         exported = exported_module(module, example, whole)
     numbers, below = autocast and getattr(torch, autocast), "" if loss is None else "module"
-    network = network_of(torch, whole, exported, keeps, type(module).__name__, numbers, below)
+    try:
+        network = network_of(torch, whole, exported, keeps, type(module).__name__, numbers, below, outer_loss)
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        if outer_loss is None:
+            raise
+        raise NetworkError(f"the loss of what {type(module).__name__} returns failed: {error_line(error)}") from None
     missing = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in network.opaque.items())
     alone = f"{network.name} can be planned and not run"
     network.cannot_run = f"{alone}: there is no kernel of {missing}" if missing else f"{alone}: {why or BY_PYTORCH}"

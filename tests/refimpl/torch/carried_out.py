@@ -68,7 +68,7 @@ def measured(pair: Beside, run: Any, transfers: Any = None) -> dict[str, Any]:
 
 def rows_of(name: str) -> list[dict[str, Any]]:
     pair = beside(name)
-    network = refimpl.networks.from_torch(pair.module, pair.x, keeps="pytorch-cpu")
+    network = refimpl.networks.from_torch(pair.module, pair.x, keeps="pytorch-cpu", outer_loss=pair.loss_of)
     plain = measured(pair, pair.module)
     common = {"model": name, "batch": [*pair.x.shape]}
     made = [common | {"policy": "plain PyTorch", "held": plain["held"], "peak": plain["peak"]}]

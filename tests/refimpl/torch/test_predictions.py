@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 import refimpl
+from refimpl.report.uncounted import uncounted
+from tests.messages import raises_naming
 
 torch = pytest.importorskip("torch")
 
@@ -90,3 +92,48 @@ def test_held_and_peak_are_as_predicted(case: str, policy: str) -> None:
     assert planned.last is not None
     assert planned.last.held == predicted["held"]
     assert counted.peak == pytest.approx(predicted["peak"], rel=0.05), case  # type: ignore[attr-defined]
+
+
+def test_a_loss_outside_of_the_module_counts() -> None:
+    """The cross-entropy of many classes takes three times the outputs, and is where the peak is."""
+    torch.manual_seed(0)
+    pair = Beside(nn.Sequential(nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 2048)).train(), (64, 32))
+    without, counting = (
+        refimpl.torch.plan(pair.module, pair.x, "superneurons", "12GiB", "titan-x", loss=loss)
+        for loss in (None, pair.loss_of)
+    )
+    planned = Planned(pair.module, counting)
+
+    def counted(model: Any) -> Any:
+        with Meter((), planned.transfers) as meter:
+            loss = pair.loss(model)
+            loss.backward()
+        counted.peak = meter.peak  # type: ignore[attr-defined]
+        return loss
+
+    assert same(pair.iteration(counted, pair.module), pair.iteration(counted, planned))
+    peaks = [program.decisions()["predicted"]["peak"] for program in (without, counting)]
+    assert counted.peak == pytest.approx(peaks[1], rel=0.001)  # type: ignore[attr-defined]
+    assert peaks[1] > 1.5 * peaks[0]
+    assert without.decisions()["fingerprint"] == counting.decisions()["fingerprint"]
+    named = [{one.name for one in uncounted(program)} for program in (without, counting)]
+    assert named[0] - named[1] == {"the loss"}
+
+
+def test_a_loss_that_fails_is_refused_in_one_line() -> None:
+    module = nn.Linear(4, 3)
+    with raises_naming(refimpl.NetworkError, "the loss of what Linear returns failed", "logits"):
+        refimpl.torch.plan(module, (2, 4), loss=lambda out: out.logits.sum())
+    with raises_naming(refimpl.NetworkError, "loss= or outer_loss="):
+        refimpl.networks.from_torch(module, (2, 4), loss="softmax", outer_loss=lambda out: out.sum())
+
+
+def test_an_empty_tensor_hides_no_peak() -> None:
+    with Meter(()) as meter:
+        one = torch.zeros(100)
+        other = torch.zeros(50)
+        torch.empty(0)
+        del other
+        kept = one + 1
+    assert meter.levels_since(0) == (600, 800) and meter.peak == 800
+    assert meter.left == one.nbytes + kept.nbytes

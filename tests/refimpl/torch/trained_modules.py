@@ -83,7 +83,10 @@ class Beside:
 
     def loss(self, model: Any) -> Any:
         """Forward, to the loss of all outputs."""
-        outputs = model(self.x)
+        return self.loss_of(model(self.x))
+
+    def loss_of(self, outputs: Any) -> Any:
+        """The loss of what a model returns."""
         return functional.cross_entropy(getattr(outputs, "logits", outputs).flatten(0, -2), self.y.flatten())
 
     def plain(self, model: Any) -> Any:
