@@ -177,6 +177,20 @@ FAULTS = (
         slow=True,
     ),
     Fault(
+        "a submission's source may be as deep as it likes",
+        "refimpl/studies/grade/source_tree.py",
+        "        if depth > DEEPEST:",
+        "        if False:",
+        "tests/refimpl/studies/grade/test_labs.py",
+    ),
+    Fault(
+        "a contest executes what a link points to",
+        "refimpl/studies/grade/command.py",
+        "path.is_symlink() or ",
+        "",
+        "tests/refimpl/studies/grade/test_labs.py",
+    ),
+    Fault(
         "a program that is read may use algorithms that the machine does not have",
         "refimpl/planner/program_file.py",
         "        if (found is None) != (value is None):",

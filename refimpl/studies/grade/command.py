@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,10 +16,11 @@ from refimpl.cli.terminal import print_json, progress, say, show_table
 from refimpl.report.tables import Column, Table, plain
 from refimpl.studies.grade import contest
 from refimpl.studies.grade.confined import Limits
-from refimpl.studies.grade.criteria import MOST_SOURCE, PASS_MARK, Grade, grade
+from refimpl.studies.grade.criteria import PASS_MARK, Criterion, Grade, grade
 from refimpl.studies.grade.drawn_cases import cases
 from refimpl.studies.grade.every_lab import LABS, grade_lab
 from refimpl.studies.grade.lab_tasks import TASKS
+from refimpl.studies.grade.source_tree import MOST_SOURCE
 from refimpl.text import contents, counted
 
 OPEN_SEED = 1  #: of the cases that everybody knows
@@ -94,6 +96,10 @@ def contest_of(options: argparse.Namespace, seed: int, limits: Limits) -> int:
     with progress("grading", len(paths)) as advance:
         for path in paths:
             advance(path.stem)
+            if path.is_symlink() or not path.is_file() or not os.access(path, os.R_OK):
+                why = f"{path.name} is a link, a folder or a pipe, or cannot be read; a submission is a plain file"
+                found[path.stem] = Grade(task.name, [Criterion("runs", 0, 100, why)])
+                continue
             found[path.stem] = grade(source_of(path), "submission.py", task, drawn, limits)
     ranked = contest.ranked(found, drawn)
     if options.json:

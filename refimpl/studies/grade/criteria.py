@@ -20,12 +20,12 @@ from refimpl.studies.grade.confined import Ended, Limits, confined
 from refimpl.studies.grade.drawn_cases import DrawnCase, machine
 from refimpl.studies.grade.handed_over import NotAProgram, program_of
 from refimpl.studies.grade.lab_tasks import BASE, BOUNDED, LabTask
+from refimpl.studies.grade.source_tree import parsed
 from refimpl.studies.optimum.bound import NoSolver, lower_bound
 from refimpl.text import RefimplError, counted, one_line
 
 CLOSE = 1.1  #: as good as the paper's: at most this many times its bytes, and its seconds
 STEPS = 2  #: of training
-MOST_SOURCE = 1 << 18  #: bytes of a submission
 PASS_MARK = 60
 #: What every submission may import of the package's own names.
 HARMLESS = ("refimpl", *(f"refimpl.{one}" for one in ("PlanContext", "Setup", "Program", "DoesNotFit", "SetupError")))
@@ -95,14 +95,8 @@ class JudgedCase:
 
 def foreign_imports(source: bytes, allowed: Sequence[str]) -> list[str]:
     """Modules that a submission imports and must not: clocks, chance, files, other people's modules of the slots."""
-    if len(source) > MOST_SOURCE:
-        raise NotAProgram(f"the file has more than {MOST_SOURCE >> 10} KiB")
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise NotAProgram(f"it is no Python: {one_line(str(error))}") from None
     found: list[str] = []
-    for node in ast.walk(tree):
+    for node in ast.walk(parsed(source, NotAProgram)):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

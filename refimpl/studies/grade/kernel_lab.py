@@ -6,15 +6,16 @@ import json
 import os
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from refimpl.studies.grade.confined import CannotConfine, Limits, confine, confined
-from refimpl.studies.grade.criteria import MOST_SOURCE, Criterion, Grade
+from refimpl.studies.grade.confined import CannotConfine, Ended, Limits, confine, confined
+from refimpl.studies.grade.criteria import Criterion, Grade
 from refimpl.studies.grade.kernel_threads import SECTOR, WORD, NotAKernel, Touched, launched, read
 from refimpl.text import RefimplError, counted, one_line
 
@@ -105,14 +106,12 @@ def main(arguments: list[str]) -> int:
 
 def grade_kernel(source: bytes, name: str, given: Sequence[Shape], limits: Limits) -> Grade:
     """Judge a kernel by its results and by what its threads touch."""
-    if len(source) > MOST_SOURCE:
-        return Grade("A0", [Criterion("runs", 0, 100, f"the file has more than {MOST_SOURCE >> 10} KiB")])
     try:
         read(source, NAME)
     except NotAKernel as error:
         return Grade("A0", [Criterion("runs", 0, 100, one_line(str(error)))])
     ended = confined("refimpl.studies.grade.kernel_lab", source, name, json.dumps([*given]).encode(), limits)
-    said = [json.loads(line) for line in ended.lines]
+    said = [*lines_of(ended)]
     if cannot := next((one["cannot"] for one in said if "cannot" in one), ""):
         raise RefimplError(cannot)
     found = [one for one in said if "c" in one]
@@ -122,6 +121,13 @@ def grade_kernel(source: bytes, name: str, given: Sequence[Shape], limits: Limit
         rest = [Criterion(name, 0, of, "no result") for name, of in (("result", 25), ("tiled", 20), ("coalesced", 15))]
         return Grade("A0", [Criterion("runs", 10, 10, "it is a kernel"), broken, *rest, banks([], 10)])
     return Grade("A0", judged(found, given), {str(shape): None for shape in given})
+
+
+def lines_of(ended: Ended) -> Iterator[dict[str, Any]]:
+    """What the process said, up to a line in the middle of which it was ended."""
+    with suppress(ValueError):
+        for line in ended.lines:
+            yield json.loads(line)
 
 
 def judged(found: Sequence[dict[str, Any]], given: Sequence[Shape]) -> list[Criterion]:

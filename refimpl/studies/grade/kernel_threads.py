@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from refimpl.studies.grade.source_tree import parsed
+
 WARP, SECTOR, BANKS, WORD = 32, 32, 32, 4  #: threads, bytes, banks, bytes
 MOST_THREADS, MOST_SHARED = 1024, 48 << 10  #: of a block; bytes
 
@@ -66,10 +68,7 @@ def read(source: bytes, name: str) -> ReadKernel:
     Raises:
         NotAKernel: says the line.
     """
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise NotAKernel(f"it is no Python: {error}") from None
+    tree = parsed(source, NotAKernel)
     constants = dict(one for node in tree.body if (one := constant(node)))
     found = next((node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name), None)
     if found is None:

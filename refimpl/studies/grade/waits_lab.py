@@ -19,8 +19,9 @@ from refimpl.memory import UNLIMITED
 from refimpl.names import presets
 from refimpl.planner import Copy, Launch, Program, Record, Unsafe, Wait, plan
 from refimpl.planner.instructions import Instruction
-from refimpl.studies.grade.criteria import MOST_SOURCE, Criterion, Grade, baseline_bits, fastest, trained
+from refimpl.studies.grade.criteria import Criterion, Grade, baseline_bits, fastest, trained
 from refimpl.studies.grade.drawn_cases import DrawnCase, machine
+from refimpl.studies.grade.source_tree import parsed
 from refimpl.text import counted, one_line
 
 NETWORK, BATCH = "lenet", 32  #: of the script; the hidden cases have other batches
@@ -52,12 +53,7 @@ def read(source: bytes) -> tuple[list[str], list[Mark]]:
     Raises:
         NotTheScript: it is no Python, or has no such function.
     """
-    if len(source) > MOST_SOURCE:
-        raise NotTheScript(f"the file has more than {MOST_SOURCE >> 10} KiB")
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise NotTheScript(f"it is no Python: {one_line(str(error))}") from None
+    tree = parsed(source, NotTheScript)
     body = next((node.body for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == FUNCTION), None)
     if body is None:
         raise NotTheScript(f"the file has no function {FUNCTION}")

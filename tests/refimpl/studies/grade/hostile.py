@@ -97,6 +97,38 @@ HOSTILE = {
         when_planned("raise type('Mute', (Exception,), {'__str__': lambda self: 1 / 0})()"), ""),
     "an exception of megabytes": (when_planned("raise ValueError('x' * 10**7)"), "ValueError"),
     "an exception": (when_planned("1 / 0"), "ZeroDivisionError"),
+    "an exception that no terminal can print": (
+        when_executed(r"raise ValueError('\ud800\x1b[2J')"), "ValueError: ??[2J"),
+    "an exception of a class without a module": (
+        when_executed("class Lost(Exception): pass\nLost.__module__ = 5\nraise Lost()"), "Lost"),
+    "reads its environment": (when_executed("open('/proc/self/environ').read()"), "tried to read the file"),
+    "reads the grader's memory": (
+        when_executed("import os\nos.open(f'/proc/{os.getppid()}/mem', os.O_RDONLY)"), "tried to read the file"),
+    "leaves a pipe on disk": (when_executed("import os\nos.mkfifo('/tmp/refimpl-grade-was-here')"), "os.mkfifo"),
+    "leaves a file on disk by another name of os": (
+        when_executed("import posix\nposix.mknod('/tmp/refimpl-grade-was-here')"), "os.mknod"),
+    "leaves a link on disk": (
+        when_executed("import os\nos.symlink('/etc/passwd', '/tmp/refimpl-grade-was-here')"), "os.symlink"),
+    "leaves a thread running": (
+        when_executed("import _thread, time\n_thread.start_new_thread(time.sleep, (1000,))"), "thread"),
+    "slows the grader down": (
+        when_executed("import os\nos.setpriority(os.PRIO_PROCESS, os.getppid(), 19)"), "os.setpriority"),
+    "rings an alarm": (when_executed("import signal, time\nsignal.alarm(1)\ntime.sleep(1000)"), "SIGALRM"),
+    "stops itself": (when_executed("import signal\nsignal.raise_signal(signal.SIGSTOP)"), "took more than"),
+    "crashes the interpreter": (when_executed("import faulthandler\nfaulthandler._sigsegv()"), "SIGSEGV"),
+    "writes where Python starts": (
+        when_executed("import sys\nopen(f'{sys.prefix}/lib/sitecustomize.py', 'w')"), "tried to write the file"),
+    "hands over a pickle": (
+        when_executed("import os, pickle, sys\nclass Run:\n    def __reduce__(self): return os.system, "
+                      "('touch /tmp/refimpl-grade-was-here',)\n"
+                      "os.write(int(sys.argv[2]), pickle.dumps(Run()) + b'\\n')"),
+        "no program"),
+    "hands over a number of ten thousand digits": (
+        when_executed("import os, sys\nos.write(int(sys.argv[2]), b'{\"case\": ' + b'9' * 10000 + b'}\\n')"),
+        "no program"),
+    "hands over millions of lists": (
+        when_executed("import os, sys\nline = b'{\"case\": 0, \"program\": [' + b'[],' * (15 << 20) + b'[]]}\\n'\n"
+                      "while line: line = line[os.write(int(sys.argv[2]), line):]"), "handed over more"),
     "no Python": ("def (", "SyntaxError"),
     "nothing": ("", "no liveness"),
 }  # fmt: skip

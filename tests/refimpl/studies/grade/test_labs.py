@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
 import re
 from contextlib import suppress
 from dataclasses import replace
@@ -13,12 +15,15 @@ from random import Random
 
 import pytest
 
+from refimpl.cli import main
 from refimpl.planner import Program, Unsafe, Wait
+from refimpl.studies.grade import command
 from refimpl.studies.grade.confined import Limits
 from refimpl.studies.grade.criteria import PASS_MARK, Grade, grade
 from refimpl.studies.grade.drawn_cases import DrawnCase, cases
 from refimpl.studies.grade.every_lab import LABS, grade_lab
 from refimpl.studies.grade.lab_tasks import TASKS
+from refimpl.studies.grade.source_tree import parsed
 from refimpl.studies.grade.waits_lab import (
     fewest,
     planned,
@@ -161,3 +166,39 @@ def test_cases_are_drawn_from_the_seed() -> None:
         first, other = drawn(lab), cases(TASKS[lab], SEED + 1)
         assert first == cases(TASKS[lab], SEED) != other
         assert [case.small for case in first] == [True, True, False, False, False]
+
+
+DEEP = {
+    "a sum of a thousand": "x = " + "+".join(["1"] * 1000),
+    "attributes of attributes": "x = a" + ".a" * 1000,
+    "a number of six thousand digits": "x = 0x" + "f" * 5000,
+    "signs that Python's own parser refuses": "x = " + "-" * 50_000 + "1",
+}
+
+
+@pytest.mark.parametrize("lab", ["A0", "A2", "A3"])
+@pytest.mark.parametrize("statement", DEEP.values(), ids=DEEP)
+def test_a_source_that_is_too_deep_for_the_grader_gets_a_line(lab: str, statement: str) -> None:
+    """The grader reads the tree in its own process, where its recursion would end it."""
+    source = file_of("solutions", lab).read_text()
+    place = next(node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)).body[-1]
+    lines = source.splitlines()
+    lines.insert(place.lineno - 1, " " * place.col_offset + statement)
+    with pytest.raises(ValueError, match="levels deep|more than 1,000 bits"):
+        parsed("\n".join(lines).encode(), ValueError)
+    if lab not in TASKS:
+        assert graded(lab, "\n".join(lines)).points == 0
+
+
+def test_a_contest_gives_what_is_no_plain_file_no_points(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "cases", lambda *_: [])
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "link.py").symlink_to(file_of("solutions", "A6"))
+    (tmp_path / "nowhere.py").symlink_to(tmp_path / "nothing")
+    os.mkfifo(tmp_path / "pipe.py")
+    assert main(["grade", "--contest", str(tmp_path), "--json"]) == 0
+    found = {one["submission"]: one["criteria"][0]["why"] for one in json.loads(capsys.readouterr().out)}
+    assert sorted(found) == ["folder", "link", "nowhere", "pipe"]
+    assert all("a submission is a plain file" in why for why in found.values())

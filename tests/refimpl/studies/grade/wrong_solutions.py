@@ -144,19 +144,19 @@ CHEATS = {
         "program.Program.verify = lambda self: None\n"
         "from refimpl.studies.grade import submission\n"
         "import __main__\n"
-        "whole = __main__.values_of\n"
+        "whole = __main__.document\n"
         "def less(program):\n"
         "    values = whole(program)\n"
         "    values['instructions'] = [it for it in values['instructions'] if it[0] != 'free']\n"
         "    return values\n"
-        "__main__.values_of = less\n",
+        "__main__.document = less\n",
         "rule 2 (lifetime)",
     ),
     "says that the peak is small": (
         "proved",
         "import __main__\n"
-        "whole = __main__.values_of\n"
-        "__main__.values_of = lambda program: whole(program) | {'peak': 512, 'arena': 512}\n",
+        "whole = __main__.document\n"
+        "__main__.document = lambda program: whole(program) | {'peak_bytes': 512, 'arena_bytes': 512}\n",
         "rule",
     ),
     "changes the network": (
@@ -182,11 +182,11 @@ CHEATS = {
     "hands over the same program for every case": (
         "proved",
         "import __main__\n"
-        "whole, first = __main__.values_of, []\n"
+        "whole, first = __main__.document, []\n"
         "def same(program):\n"
         "    first.append(whole(program))\n"
         "    return first[0]\n"
-        "__main__.values_of = same\n",
+        "__main__.document = same\n",
         "another network",
     ),
 }
