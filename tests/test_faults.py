@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.copies import PACKAGES, ROOT
+from tests.faults.copies import ROOT, TEXTS, WRONG_IN
 from tests.faults.mutants import Source, drawn, room_tests, stage_tests
 from tests.faults.plant import FAULTS
 from tests.faults.reached import Reached, statement
@@ -107,7 +107,7 @@ def test_only_tests_that_run_the_line_are_tried(tmp_path: Path) -> None:
 
 def test_every_fault_can_be_planted() -> None:
     """Its text is in its file once, or, where the code has moved, once in one other file."""
-    files = (path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.suffix in (".py", ".c", ".h"))
+    files = (path for folder in WRONG_IN for path in (ROOT / folder).rglob("*") if path.suffix in TEXTS)
     texts = {path: path.read_text("utf-8") for path in files}
 
     def there(old: str, file: str) -> bool:

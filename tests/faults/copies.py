@@ -22,6 +22,8 @@ from kernels.targets.cpu.build import cache_directory
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("kernels", "refimpl")
+WRONG_IN = (*PACKAGES, "docs", "tutorials")  #: folders in which a fault may be
+TEXTS = (".py", ".c", ".h", ".ipynb", ".json")
 COPIED = (*PACKAGES, "tests", "docs", "tutorials", "README.md", "CONTRIBUTING.md", "pyproject.toml", "setup.py")
 
 #: A plugin of pytest: hypothesis tells the first example that fails and looks for no smaller one, however slow it is.
@@ -64,8 +66,8 @@ class Copy:
                 shutil.copytree(root / name, place / name, ignore=shutil.ignore_patterns("__pycache__", "_build"))
             elif (root / name).exists():
                 shutil.copy2(root / name, place / name)
-        files = (path for package in PACKAGES for path in (place / package).rglob("*"))
-        self.sources = {path: path.read_text("utf-8") for path in files if path.suffix in (".py", ".c", ".h")}
+        files = (path for folder in WRONG_IN for path in (place / folder).rglob("*"))
+        self.sources = {path: path.read_text("utf-8") for path in files if path.suffix in TEXTS}
 
     @contextmanager
     def with_text(self, path: Path, text: str) -> Iterator[None]:

@@ -34,6 +34,7 @@ from pathlib import Path
 from tests.faults import (
     backend,
     cli,
+    course,
     kernels,
     machine,
     memory,
@@ -50,7 +51,21 @@ from tests.faults.fault import Fault
 
 TABLE = ROOT / "tests" / "planted_faults.md"
 PATIENCE = 600  #: seconds for the tests of one fault
-ROOMS = (kernels, network, memory, machine, planner, papers, backend, report, names_and_fit, studies, cli, torch_room)
+ROOMS = (
+    kernels,
+    network,
+    memory,
+    machine,
+    planner,
+    papers,
+    backend,
+    report,
+    names_and_fit,
+    studies,
+    cli,
+    torch_room,
+    course,
+)
 FAULTS: tuple[Fault, ...] = tuple(fault for room in ROOMS for fault in room.FAULTS)
 
 

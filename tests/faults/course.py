@@ -1,0 +1,52 @@
+"""Faults of the course: its notebooks and quiz, and the pages and figures made for it."""
+
+from __future__ import annotations
+
+from tests.faults.fault import Fault
+
+FAULTS = (
+    Fault(
+        "a notebook's errors advise any policy",
+        "tutorials/02_where_the_memory_goes.ipynb",
+        'advise_only(\\"baseline\\")  #',
+        "GIB  #",
+        "tests/test_tutorials.py::test_no_error_advises_a_policy_before_it_is_introduced",
+    ),
+    Fault(
+        "a notebook allows the advice of a policy that the reader has not met",
+        "tutorials/02_where_the_memory_goes.ipynb",
+        'advise_only(\\"baseline\\")  #',
+        'advise_only(\\"baseline\\", \\"accudnn\\")  #',
+        "tests/test_tutorials.py::test_no_error_advises_a_policy_before_it_is_introduced",
+    ),
+    Fault(
+        "the quiz takes a wrong answer and explains the right one",
+        "tutorials/questions.json",
+        '"answer": "a",\n  "because": "3 to the power of 12.",\n  "wrong": {\n   "b"',
+        '"answer": "b",\n  "because": "3 to the power of 12.",\n  "wrong": {\n   "a"',
+        "tests/test_quiz.py",
+        slow=True,
+    ),
+    Fault(
+        "the cheat sheet forgets a slot",
+        "docs/cheat_sheet.py",
+        "*of_papers(slot)] for slot in MODULES]",
+        "*of_papers(slot)] for slot in [*MODULES][1:]]",
+        "tests/test_cheat_sheet.py",
+    ),
+    Fault(
+        "a figure for slides keeps the colours of a page",
+        "docs/slides.py",
+        'svg = NAMED.sub(r"\\1", svg)',
+        "svg = str(svg)",
+        "tests/test_slides.py",
+    ),
+    Fault(
+        "a formula is not read aloud",
+        "docs/formulas.py",
+        'label, place = escape(" ".join(tex.split()), quote=True)',
+        'label, place = "formula"',
+        "tests/test_formulas.py",
+        slow=True,
+    ),
+)
