@@ -31,6 +31,7 @@ def find(x: int, y: int = 2) -> bool:
 if TYPE_CHECKING:
     note(1)
 kept = lru_cache(maxsize=4)(find)
+best = np.maximum(kept, 1)
 '''
 
 
@@ -46,6 +47,7 @@ def test_what_can_be_changed_in_a_text() -> None:
             (10, 'raise KeyError("no", x + 1)', "pass"),
             (11, "+=", "-="), (11, "self.found += x * -1.5", "pass"), (11, "*", "+"), (11, "1.5", "3.0"),
             (12, "note(é, LIMIT)", "pass"), (12, "é, LIMIT", "LIMIT, é"), (13, "is", "is not"),
+            (17, "1", "2"),
         ]
     )  # fmt: skip
     for one in found:

@@ -70,6 +70,7 @@ OPERATORS = {
     ast.BitOr: ("|", "&"), ast.And: ("and", "or"), ast.Or: ("or", "and"),
 }  # fmt: skip
 FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any"}
+SYMMETRIC = ("maximum", "minimum")  #: NumPy's, whose arguments may be exchanged
 
 
 class Source:
@@ -126,7 +127,8 @@ class Source:
         elif isinstance(node, ast.Call):
             if isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS:
                 yield self._made(*self._span(node.func), FUNCTIONS[node.func.id])
-            if len(node.args) > 1 and not any(isinstance(one, ast.Starred) for one in node.args[:2]):
+            symmetric = isinstance(node.func, ast.Attribute) and node.func.attr in SYMMETRIC
+            if len(node.args) > 1 and not symmetric and not any(isinstance(one, ast.Starred) for one in node.args[:2]):
                 yield self._exchanged(*node.args[:2])
         elif isinstance(node, (ast.Raise, ast.Break, ast.Continue)) or removable(node):
             yield self._made(*self._span(node), "pass")

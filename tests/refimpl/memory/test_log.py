@@ -67,6 +67,7 @@ def test_a_byte_order_mark_blank_lines_and_windows_ends_do_not_matter(tmp_path: 
     ("line", "says"),
     [
         ("1,00:00:00.000001,allocate,0x100,5", "5 6"),
+        ("1,00:00:00.000001,allocate,0x100,5,0,9", "7 6"),
         ("1,00:00:00.000001,alloc,0x100,5,0", "action alloc allocate free"),
         ("1,00:00:00.000001,allocate,,5,0", "pointer"),
         ("1,00:00:00.000001,allocate,0xxyz,5,0", "pointer 0xxyz"),

@@ -179,7 +179,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "absolute": (external("/etc/passwd"), "bin|passwd"),
     "a link to the outside": (external("link.bin"), "bin|passwd"),
     "missing data": (external("nothing.bin"), "nothing.bin"),
-    "too little data": (external("data.bin", 100), "720"),
+    "too little data": (external("data.bin", 100), "data.bin.*720"),
     "sine": (changed(replaced(0, op_type="Sin")), "Sin"),
 }
 

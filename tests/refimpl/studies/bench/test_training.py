@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from refimpl.network.zoo import build
 from refimpl.studies.bench import pytorch, training
 from refimpl.studies.bench.training import TrainingRow
 
@@ -14,6 +17,22 @@ def test_an_iteration_is_measured() -> None:
     assert (row.network, row.batch, row.turns) == ("lenet", 2, training.TURNS)
     assert row.ours > 0 and row.ours_processor > 0 and row.simulated > 0
     assert (row.ratio is None) == (row.pytorch is None) == (not pytorch.at_hand())
+
+
+def test_pytorch_learns_as_plain_descent_with_momentum() -> None:
+    """Two steps by hand: m = g, then m = 0.9 m + g; w = w − 1e-4 m."""
+    torch = pytest.importorskip("torch")
+    theirs = pytorch.TorchTraining(build("lenet", 2), pytorch.PLAIN)
+    weights = {name: value for name, value in theirs._state.items() if value.requires_grad}
+    momentum = {name: torch.zeros_like(value) for name, value in weights.items()}
+    assert len(weights) == 8
+    for _ in range(2):
+        before = {name: value.detach().clone() for name, value in weights.items()}
+        theirs.step()
+        for name, value in weights.items():
+            momentum[name] = 0.9 * momentum[name] + value.grad
+            torch.testing.assert_close(value.detach(), before[name] - 1e-4 * momentum[name])
+        assert any(bool((value.detach() != before[name]).any()) for name, value in weights.items())
 
 
 def test_the_report_is_written_as_a_page_as_json_and_between_the_markers(tmp_path: Path) -> None:

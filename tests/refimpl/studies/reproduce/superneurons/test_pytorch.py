@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,30 @@ def test_the_three_ways_compute_the_same_with_other_memory(name: str) -> None:
     plain, less, host = (training.peak() for training in trained.values())
     assert less.device < plain.device and host.device < plain.device
     assert plain.host == less.host == 0 < host.host
+
+
+@pytest.mark.parametrize("power", [0.8, 1.0, 1.2])
+@pytest.mark.parametrize("budget", [0, 99, 100, 101, 199, 200, 1000, 12345])
+def test_the_search_for_the_largest_batch_ends_at_the_last_that_fits(
+    monkeypatch: pytest.MonkeyPatch, power: float, budget: int
+) -> None:
+    """Beside the slow way, one image after another; bytes are about linear in images."""
+
+    def device(batch: int) -> int:
+        return 40 + int(60 * batch**power)
+
+    class Sized:
+        def __init__(self, batch: int, way: str) -> None:
+            self.peak = lambda: pytorch.Peak(device(batch), batch)
+
+        def step(self) -> float:
+            return 0.0
+
+    monkeypatch.setattr(pytorch, "TorchTraining", Sized)
+    by_one = max((batch for batch in range(1, 2000) if device(batch) <= budget), default=None)
+    identity: Any = lambda batch: batch  # noqa: E731
+    run = largest(identity, pytorch.PLAIN, budget, 1, lambda text: None)
+    assert (run and (run.batch, run.peak_bytes, run.pinned_bytes)) == (by_one and (by_one, device(by_one), by_one))
 
 
 @pytest.mark.slow

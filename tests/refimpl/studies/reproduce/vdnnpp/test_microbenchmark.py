@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from refimpl.machine import MACHINES
+from refimpl.machine.work import Option
 from refimpl.network import Call
 from refimpl.studies.reproduce.published import Found
 from refimpl.studies.reproduce.vdnnpp import microbenchmark
@@ -50,6 +54,26 @@ def test_a_row_by_hand() -> None:
     assert first.copy_seconds == last.copy_seconds == machine.copy_start_seconds + 8192 / machine.link
     (pool,) = made.steps[LAYERS - 1].calls
     assert last == HidingRow("titan-x", "pool 2×2", "", 0, machine.seconds(pool), first.copy_seconds)
+
+
+def test_measured_rows_are_the_fastest_ways_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, runs = network(2, 4, 16), list[str]()
+    options = {name: Option(name, nbytes, ()) for name, nbytes in (("slow", 64), ("fast", 32))}
+    times: dict[bool, list[tuple[Option | None, float]]] = {
+        True: [(options["slow"], 3.0), (options["fast"], 2.0)],
+        False: [(None, 0.5)],
+    }
+
+    def copy(direction: str, elements: int) -> Callable[[], None]:
+        assert (direction, elements) == ("out", 2 * 4 * 16 * 16)
+        return lambda: runs.append("copy")
+
+    bench = SimpleNamespace(time=lambda call, turns, limit: times[call.choosable])
+    monkeypatch.setattr(microbenchmark, "Bench", lambda device, timed: bench)
+    device: Any = SimpleNamespace(name="here", copy=copy, seconds=lambda run, count: [run(), float(len(runs))][1])
+    first, *_, last = microbenchmark.measured(device, made)
+    assert first == HidingRow("here", "conv 1×1", "fast", 32, 2.5, 2.0), "the first copy is not timed"
+    assert last == HidingRow("here", "pool 2×2", "", 0, 0.5, 2.0)
 
 
 def test_the_wait_is_what_is_left_of_the_copy() -> None:
