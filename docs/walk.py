@@ -1,6 +1,7 @@
 """A walk through week 2 of the course with a stopwatch: `python docs/walk.py` writes its table into docs/course.md.
 
 Reading is estimated, by words and lines; running is measured, in seconds of the processor and by the clock.
+`python docs/walk.py --hours` estimates the hours of notebooks that no reader has timed, from those that one has.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import time
 from datetime import date
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -92,7 +94,24 @@ def table() -> str:
     )
 
 
+def hours() -> str:
+    """Hours of each notebook: a reader's, or reading times the median of theirs over reading."""
+    course = (ROOT / "tutorials" / "README.md").read_text(encoding="utf-8")
+    timed = {number: float(of) for number, of in re.findall(r"^\| \[(\d\d)\].*\| ([\d.]+) \|$", course, re.MULTILINE)}
+    reading = {path.name[:2]: amount(path).minutes / 60 for path in sorted((ROOT / "tutorials").glob("[0-9]*.ipynb"))}
+    factor = median(of / reading[number] for number, of in timed.items())
+    rows = [
+        f"{number}: {timed[number]:g} by a reader; reading {of:.2f}" if number in timed
+        else f"{number}: about {of * factor:.1f}; reading {of:.2f} times {factor:.2f}"
+        for number, of in reading.items()
+    ]  # fmt: skip
+    return "\n".join(rows)
+
+
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--hours"]:
+        print(hours())
+        sys.exit()
     page = ROOT / "docs" / "course.md"
     found = table()
     text = page.read_text(encoding="utf-8")

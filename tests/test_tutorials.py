@@ -11,6 +11,7 @@ import io
 import itertools
 import os
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -410,3 +411,11 @@ if __name__ == "__main__":
             now = os.times()
             spent = sum(now[:4]) - sum(used[:4])
             print(f"{path.stem}: {time.perf_counter() - began:.0f} s, {spent:.0f} s of processors", flush=True)
+
+
+def test_the_hours_that_are_estimated_are_what_the_command_says() -> None:
+    told = re.findall(r"^\| \[(\d\d)\].*\| (about [\d.]+) \|$", (TUTORIALS / "README.md").read_text(), re.MULTILINE)
+    printed = subprocess.run(
+        [sys.executable, TUTORIALS.parent / "docs" / "walk.py", "--hours"], capture_output=True, text=True, check=True
+    ).stdout
+    assert told and all(f"{number}: {hours};" in printed for number, hours in told), printed
