@@ -18,14 +18,13 @@ NOT_BETTER = 1 + 1e-6  #: times the floor: nothing is left to gain
 
 
 class Judged(NamedTuple):
-    """A setup that was planned, its program, and the seconds that the search compares.
+    """A setup that was planned, and the seconds that the search compares.
 
-    The program's own setup may have the addresses that were found for it.  Where none were found, it is the program
-    whose bytes were counted: it may lead to one that fits, and takes as much longer as it would need more memory.
+    Where no addresses were found, they are those of the program whose bytes were counted, as many times longer as it
+    would need more memory: it may lead to one that fits.  No program is kept here: of a deep network it is large.
     """
 
     setup: Setup
-    program: Program
     seconds: float
     fits: bool = True
 
@@ -71,9 +70,9 @@ class Judge:
     def judged(self, setup: Setup, give_up: float = inf) -> Judged | None:
         """The same, or the program whose bytes fit if they are only counted; only what is not too slow is settled."""
         if program := self.planned(setup, give_up, patient=False):
-            return Judged(setup, program, program.planned_seconds)
+            return Judged(setup, program.planned_seconds)
         if error := self._misplaced:
-            return Judged(setup, error.counted, error.counted.planned_seconds * error.asked / error.budget, False)
+            return Judged(setup, error.counted_seconds * error.asked / error.budget, False)
         return None
 
     def searched(self, search: Search, context: PlanContext) -> Program | None:

@@ -80,7 +80,7 @@ class Combined(Search):
             if self.first:
                 any(judge.planned(setup) for setup in frugal(maps))
             begun = starts(judge, maps, with_early_addresses(points))
-            swept = (sweep(judge, maps, begun.pop(0)) for _ in range(len(begun)))  # each has a program: none is kept
+            swept = (sweep(judge, maps, start) for start in begun)
             if fastest := min(swept, key=lambda judged: judged.seconds, default=None):
                 walk(judge, maps, fastest, random.Random(self.seed))
             if judge.best is None:
@@ -163,7 +163,6 @@ def starts(judge: Judge, maps: Maps, points: list[Setup]) -> list[Judged]:
                 continue
             fixed = isinstance(setup.allocator, FixedAddresses)
             if fixed not in fastest or judged.seconds < fastest[fixed].seconds:
-                fastest.pop(fixed, None)
                 fastest[fixed] = judged
         if fastest:
             break

@@ -39,7 +39,7 @@ class AddressesDoNotFit(DoesNotFit):
 
     def __init__(self, asked: int, counted: Program) -> None:
         super().__init__(None, "all blocks", asked, counted.budget, counted.budget, counted.budget, {})
-        self.counted = counted  #: the program whose bytes were only counted
+        self.counted_seconds = counted.planned_seconds  #: of the program whose bytes were only counted
 
     @property
     def where(self) -> str:

@@ -114,11 +114,14 @@ def planned(
             if not fastest:
                 raise
         except DoesNotFit as error:
-            misfit = error
+            misfit = error.with_traceback(None)  # whose frames hold what was planned
             if not planner.memory.drains:
                 break
     assert misfit is not None
-    raise misfit
+    try:
+        raise misfit
+    finally:
+        del misfit  # its traceback holds this frame: they would keep each other, and the plan, alive
 
 
 def settled(planner: Planner, patient: bool = True) -> Program:
@@ -128,7 +131,7 @@ def settled(planner: Planner, patient: bool = True) -> Program:
     plan that is given up as too slow is planned again, too, if `patient`: what made it slow may be such prefetches.
     """
     program: Program | None = None
-    first: TooSlow | None = None
+    first: DoesNotFit | NotTheFastest | TooSlow | None = None
     futile: set[tuple[Tensor, int]] = set()
     while True:
         try:
@@ -136,16 +139,20 @@ def settled(planner: Planner, patient: bool = True) -> Program:
         except (DoesNotFit, NotTheFastest, TooSlow) as error:
             if program is not None:
                 return program
+            first = first or error.with_traceback(None)  # as `misfit` in `planned`
             if not isinstance(error, TooSlow) or not patient:
-                raise (first or error) from None
-            first = first or error
+                break
         if planner.mover.undone <= futile:
             if program is None:
-                assert first is not None
-                raise first
+                break
             return program
         futile |= planner.mover.undone
         planner = planner.without(futile)
+    assert first is not None
+    try:
+        raise first
+    finally:
+        del first
 
 
 class Planner:

@@ -6,6 +6,13 @@ from tests.faults.fault import Fault
 
 FAULTS = (
     Fault(
+        "a plan that does not fit waits for the garbage collector",
+        "refimpl/planner/loop.py",
+        "        del misfit  #",
+        "        pass  #",
+        "tests/refimpl/planner/test_loop.py",
+    ),
+    Fault(
         "a cache evicts gradients that PyTorch's loop cannot move",
         "refimpl/planner/loop.py",
         "            cache = CacheOfMaps(cache)\n",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 from collections import Counter
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernels.targets.collector import collector_paused
 from refimpl.machine import MACHINES
 from refimpl.names import presets
 from refimpl.network import Builder, Network
@@ -279,3 +281,19 @@ def test_a_plan_that_should_have_the_fastest_algorithms_alone_ends_where_it_cann
     )
     assert plan(network, wanted, MACHINES["titan-x"], budget).planned_seconds == few < 0.75 * longest
     assert Planner(network, wanted, MACHINES["titan-x"], 7 << 30, fastest=True).plan().budget == 7 << 30
+
+
+def test_what_does_not_fit_is_freed_at_once() -> None:
+    """The garbage collector is paused while a search plans: what waits for it would pile up, plan after plan."""
+
+    def planners() -> int:
+        return sum(isinstance(one, Planner) for one in gc.get_objects())
+
+    network, before, failed = chain(), planners(), 0
+    with collector_paused():
+        for budget in (1 << 15, 1 << 16, 3 << 15):
+            try:
+                plan(network, presets.setup("vdnn-all"), machine(), budget)
+            except DoesNotFit as error:
+                failed += error.step is not None
+        assert failed and planners() <= before
