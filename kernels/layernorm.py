@@ -16,7 +16,8 @@ threads each; of group normalisation one set, with all of its threads, as it doe
 has.  A thread takes every 8th (256th) value of its set, four at a time; then the threads' sums meet in a tree.  For
 dgamma and dbeta a block takes some images of a channel, about 4096 values, into the workspace; one thread a channel
 adds these up in ascending order.  So the order of every sum follows from the shape.  Between two barriers neighbouring
-threads read neighbours, four reads each: a CPU takes them 16 at a time.
+threads read neighbours, four reads each: a CPU takes them 16 at a time.  A CPU has kernels of its own for
+group normalisation's forward pass and the gradients of gamma and beta, with the same sums: see `by_channel`.
 
 Operations an element: forward 8; backward 14.
 Bytes an element: forward 8 (x is read three times, from a cache after the first), backward 20 (x and dy twice).
@@ -30,7 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.arguments import KernelError, check, check_shape, flat
+from kernels.arguments import KernelError, check, check_shape, flat, place
 from kernels.conv.implicit_gemm import conv_sum_partials
 from kernels.division import divide, reciprocal
 from kernels.launch import Floats, Kernel, ceil_div, kernel, launch
@@ -40,6 +41,7 @@ THREADS = 256
 SIDE_BY_SIDE = (32, 1)  # sets of a block: of layer and of group normalisation
 EACH = 4  # values of a thread between two barriers
 CHUNK = 4096  # values of a channel in one block of its gradients
+LEAST_AREA = 16  # of a map that a CPU takes by itself
 ZERO, ONE = np.float32(0), np.float32(1)
 
 
@@ -259,10 +261,142 @@ def gradients_kernel(lanes: int) -> Kernel:
     return layernorm_chunk_gradients
 
 
+@kernel(block=THREADS)
+def layernorm_forward_by_channel(
+    x: Floats, gamma: Floats, beta: Floats, y: Floats, mean: Floats, inverse_std: Floats, affine: int,
+    channels: int, area: int, groups: int, share: float, epsilon: float,
+) -> None:  # fmt: skip
+    """As `layernorm_forward_1`, for a CPU, with the same sums; a set has `channels` of `area` values.
+
+    What has changed: pieces of four values a thread are whole, without a condition, and are added in a register; what
+    is the same for a set or a channel is in shared memory, where no store to y can change it; and y is made channel
+    by channel, so that no value has to find its own.
+    """
+    sums = cuda.shared.array(THREADS, np.float32)
+    same = cuda.shared.array(4, np.float32)  # mean and inverse_std of the set, gamma and beta of the channel
+    t = np.int64(cuda.threadIdx.x)
+    row = np.int64(cuda.blockIdx.x)
+    count = channels * area
+    start = row * count
+    whole = count - count % (EACH * THREADS)
+
+    sums[np.uint32(t)] = ZERO
+    cuda.syncthreads()
+    for k in range(0, whole, EACH * THREADS):
+        total = sums[np.uint32(t)]
+        for u in range(EACH):
+            total += x[np.uint32(start + k + u * THREADS + t)]
+        sums[np.uint32(t)] = total
+        cuda.syncthreads()
+    for k in range(whole, count, THREADS):
+        if t < count - k:
+            sums[np.uint32(t)] += x[np.uint32(start + k + t)]
+        cuda.syncthreads()
+    half = THREADS // 2
+    while half > 0:
+        if t < half:
+            sums[np.uint32(t)] += sums[np.uint32(t + half)]
+        cuda.syncthreads()
+        half //= 2
+    if t == 0:
+        same[0] = sums[0] * share
+        same[2] = ONE  # where there is no gamma, a compiler may still read it
+        same[3] = ZERO
+        mean[np.uint32(row)] = same[0]
+    cuda.syncthreads()
+
+    sums[np.uint32(t)] = ZERO
+    cuda.syncthreads()
+    for k in range(0, whole, EACH * THREADS):
+        total = sums[np.uint32(t)]
+        for u in range(EACH):
+            away = x[np.uint32(start + k + u * THREADS + t)] - same[0]
+            total += away * away
+        sums[np.uint32(t)] = total
+        cuda.syncthreads()
+    for k in range(whole, count, THREADS):
+        if t < count - k:
+            away = x[np.uint32(start + k + t)] - same[0]
+            sums[np.uint32(t)] += away * away
+        cuda.syncthreads()
+    half = THREADS // 2
+    while half > 0:
+        if t < half:
+            sums[np.uint32(t)] += sums[np.uint32(t + half)]
+        cuda.syncthreads()
+        half //= 2
+    if t == 0:
+        same[1] = ONE / math.sqrt(sums[0] * share + epsilon)
+        inverse_std[np.uint32(row)] = same[1]
+    cuda.syncthreads()
+
+    for c in range(channels):
+        if t == 0 and affine != 0:
+            same[2] = gamma[np.uint32(row % groups * channels + c)]
+            same[3] = beta[np.uint32(row % groups * channels + c)]
+        cuda.syncthreads()
+        for k in range(0, area, THREADS):
+            if t < area - k:
+                e = np.uint32(start + c * area + k + t)
+                normal = (x[e] - same[0]) * same[1]
+                if affine != 0:
+                    normal = same[2] * normal + same[3]
+                y[e] = normal
+            cuda.syncthreads()
+
+
+@kernel(block=THREADS)
+def layernorm_chunk_gradients_by_channel(
+    x: Floats, mean: Floats, inverse_std: Floats, dy: Floats, partial: Floats,
+    images: int, channels: int, area: int, chunk_images: int, chunks: int, kept: int, group_channels: int,
+) -> None:  # fmt: skip
+    """As `layernorm_chunk_gradients_1`, for a CPU, with the same sums: an image's mean is read once."""
+    sums = cuda.shared.array(THREADS, np.float32)
+    products = cuda.shared.array(THREADS, np.float32)
+    same = cuda.shared.array(2, np.float32)  # mean and inverse_std
+    t = np.int64(cuda.threadIdx.x)
+    chunk = np.int64(cuda.blockIdx.x) // channels
+    channel = np.int64(cuda.blockIdx.x) - chunk * channels
+    sums[np.uint32(t)] = ZERO
+    products[np.uint32(t)] = ZERO
+    cuda.syncthreads()
+    for image in range(chunk * chunk_images, min((chunk + 1) * chunk_images, images)):
+        start = (image * channels + channel) * area
+        if t == 0:
+            same[0] = mean[np.uint32(image * kept + channel // group_channels)]
+            same[1] = inverse_std[np.uint32(image * kept + channel // group_channels)]
+        cuda.syncthreads()
+        for k in range(0, area, THREADS):
+            if t < area - k:
+                e = np.uint32(start + k + t)
+                sums[np.uint32(t)] += dy[e]
+                products[np.uint32(t)] += dy[e] * ((x[e] - same[0]) * same[1])
+            cuda.syncthreads()
+    half = THREADS // 2
+    while half > 0:
+        if t < half:
+            sums[np.uint32(t)] += sums[np.uint32(t + half)]
+            products[np.uint32(t)] += products[np.uint32(t + half)]
+        cuda.syncthreads()
+        half //= 2
+    if t == 0:
+        partial[np.uint32(cuda.blockIdx.x)] = sums[0]
+        partial[np.uint32(cuda.blockIdx.x + chunks * channels)] = products[0]
+
+
 #: Sets of a block → kernel.
 FORWARD, BACKWARD, GRADIENTS = (
     {lanes: made(lanes) for lanes in SIDE_BY_SIDE} for made in (forward_kernel, backward_kernel, gradients_kernel)
 )
+
+
+def by_channel(where: str, sets: Sets) -> bool:
+    """Whether a block has one channel at a time: "cpu" or "gpu" is where the arrays are.
+
+    The order of every sum is the same.  A CPU takes 16 neighbours of a channel at a time; a GPU wants all of its
+    threads at work, also on small maps.
+    """
+    return where == "cpu" and sets.wide == 1 and sets.area >= LEAST_AREA
 
 
 def chunk_images(area: int) -> int:
@@ -283,6 +417,13 @@ def forward(
     where = "layernorm.forward"
     sets = _checked(where, x, groups, {"y": y}, {"gamma": gamma, "beta": beta}, mean, inverse_std)
     affine = x if gamma is None else gamma, x if beta is None else beta  # a kernel cannot be given None
+    if by_channel(place(x), sets):
+        sizes = sets.values // sets.area, sets.area, sets.groups
+        launch(
+            layernorm_forward_by_channel, sets.rows, x, *affine, y, mean, inverse_std, int(gamma is not None), *sizes,
+            1 / sets.values, epsilon, stream=stream,
+        )  # fmt: skip
+        return
     launch(
         FORWARD[sets.side_by_side], sets.blocks, x, *affine, y, mean, inverse_std, int(gamma is not None),
         *_sizes(sets), 1 / sets.values, epsilon, stream=stream,
@@ -305,7 +446,8 @@ def backward(
         images, each = x.shape[0], chunk_images(sets.area)
         sizes = images, x.shape[1], sets.area, each, ceil_div(images, each), sets.kept[1], x.shape[1] // sets.groups
         of_chunks = x, mean, inverse_std, dy, workspace, *sizes
-        launch(GRADIENTS[sets.side_by_side], ceil_div(images, each) * x.shape[1], *of_chunks, stream=stream)
+        made = layernorm_chunk_gradients_by_channel if by_channel(place(x), sets) else GRADIENTS[sets.side_by_side]
+        launch(made, ceil_div(images, each) * x.shape[1], *of_chunks, stream=stream)
         for slope, first in ((dbeta, 0), (dgamma, needed // 8)):
             merged = flat(workspace)[first : first + needed // 8], slope, x.shape[1], ceil_div(images, each)
             launch(conv_sum_partials, ceil_div(x.shape[1], THREADS), *merged, stream=stream)

@@ -139,6 +139,11 @@ def _of_sets(a: Arguments, grid: Sequence[int]) -> Units:
     return grid[0] // a["blocks"] * a["count"] * a["wide"], grid[0]
 
 
+def _of_channels(a: Arguments, grid: Sequence[int]) -> Units:
+    """Values, and channels of sets."""
+    return grid[0] * a["channels"] * a["area"], grid[0] * a["channels"]
+
+
 def _by_map(a: Arguments, grid: Sequence[int]) -> Units:
     return (grid[0] * a["out_height"] * a["out_width"],)
 
@@ -210,6 +215,7 @@ UNITS: dict[str, Callable[..., Units]] = {
         a["total"] * (1 + a["window_height"] * a["window_width"] / (a["stride_height"] * a["stride_width"])),
     ),
     **{f"upsample_{mode}_backward": _read_by for mode in ("nearest", "bilinear")},
+    "layernorm_forward_by_channel": _of_channels,
     "layernorm_forward_": _of_sets,
     "layernorm_backward_": _of_sets,
     "layernorm_chunk_gradients_": lambda a, grid: (a["images"] * a["channels"] * a["area"], grid[0]),

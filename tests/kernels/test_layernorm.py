@@ -75,6 +75,26 @@ def test_forward_and_backward(torch: Any, case: tuple[tuple[int, ...], int | Non
         np.testing.assert_allclose(ours, theirs.reshape(ours.shape), rtol=1e-4, atol=1e-4 * max(1, size))
 
 
+@given(area=st.sampled_from([16, 63, 257, 1521]), channels=st.integers(1, 3), affine=st.booleans())
+@example(area=700, channels=2, affine=True)  # a piece of four values a thread, and channels that are no whole piece
+def test_channel_by_channel_has_the_bits_of_all_at_once(area: int, channels: int, affine: bool) -> None:
+    x, dy = drawn(5, 2 * channels, area), drawn(5, 2 * channels, area, seed=1)
+    gamma, beta = (drawn(2 * channels, seed=2), drawn(2 * channels, seed=3)) if affine else (None, None)
+    found = run(x, gamma, beta, dy.copy(), 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layernorm, "by_channel", lambda where, sets: False)
+        expected = run(x, gamma, beta, dy.copy(), 2)
+    for ours, simple in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, simple)
+
+
+@pytest.mark.parametrize(("where", "groups", "area", "chosen"), [
+    ("cpu", 2, 16, True), ("cpu", 2, 15, False), ("gpu", 2, 16, False), ("cpu", None, 16, False),
+])  # fmt: skip
+def test_a_cpu_takes_the_channels_of_groups_one_by_one(where: str, groups: int | None, area: int, chosen: bool) -> None:
+    assert layernorm.by_channel(where, layernorm.Sets.of("", (3, 4, area), groups)) == chosen
+
+
 def test_what_cannot_be_is_refused() -> None:
     x, gamma, kept = drawn(2, 6, 3, 3), drawn(6), drawn(2, 9)
     with raises_naming(KernelError, "layernorm.forward", 6, "channels", 4, "groups"):
