@@ -22,6 +22,7 @@ from refimpl.memory.fixed_addresses import (
     fix_addresses,
     rounds,
 )
+from refimpl.network import Network
 from refimpl.planner.errors import DoesNotFit
 from refimpl.planner.instructions import CopyIn, CopyOut, Launch, Lifetime
 from refimpl.planner.program import Program
@@ -37,9 +38,9 @@ FEWEST_ROUNDS = 4
 class AddressesDoNotFit(DoesNotFit):
     """All bytes fit while they are counted, but no addresses for all blocks were found within the budget."""
 
-    def __init__(self, asked: int, counted: Program) -> None:
-        super().__init__(None, "all blocks", asked, counted.budget, counted.budget, counted.budget, {})
-        self.counted_seconds = counted.planned_seconds  #: of the program whose bytes were only counted
+    def __init__(self, asked: int, budget: int, counted_seconds: float) -> None:
+        super().__init__(None, "all blocks", asked, budget, budget, budget, {})
+        self.counted_seconds = counted_seconds  #: of the program whose bytes were only counted
 
     @property
     def where(self) -> str:
@@ -91,26 +92,27 @@ class FixedAddresses(Allocator, PoolSearch):
         Raises:
             AddressesDoNotFit: the addresses that were found take more than the budget.
         """
-        budget = counted.budget
-        resident = sum(rounded(tensor.nbytes) for tensor in counted.network.resident)
+        budget, seconds, network = counted.budget, counted.planned_seconds, counted.network
+        resident = sum(rounded(tensor.nbytes) for tensor in network.resident)
         lifetimes = counted.lifetimes()
         draining = lives_of(counted, lifetimes)
         if self.early:
             draining = begun_early(draining, lifetimes, counted, budget - resident)
+        nbytes = [life.allocate.nbytes for life in lifetimes]
+        del counted, lifetimes  # of a deep network they take more memory than all that follows
         most = max(FEWEST_ROUNDS, min(self.rounds, PLACINGS // max(1, len(draining))))
         least = UNLIMITED
-        tried: list[dict[int, Life]] = []
+        known: dict[int, Life] = {}
         for share in SHARES:
-            known = {block: life.until(share) for block, life in draining.items()}
-            if known in tried:  # nothing drains
+            before, known = known, {block: life.until(share) for block, life in draining.items()}
+            if known == before:  # nothing drains
                 continue
-            tried.append(known)
             for order in ORDERS:
                 fixed = rounds(known, order(known), budget - resident, most)
                 least = min(least, resident + fixed.pool_bytes)
                 if least <= budget:
-                    return dataclasses.replace(self, places=places(counted, lifetimes, fixed))
-        raise AddressesDoNotFit(least, counted)
+                    return dataclasses.replace(self, places=places(network, nbytes, fixed))
+        raise AddressesDoNotFit(least, budget, seconds)
 
 
 def fixed_addresses(program: Program, fixed: Fixed | None = None) -> FixedAddresses:
@@ -120,19 +122,18 @@ def fixed_addresses(program: Program, fixed: Fixed | None = None) -> FixedAddres
         program: planned with memory enough.
         fixed: the addresses of its trace, where they are known already.
     """
-    return FixedAddresses(
-        places=places(program, program.lifetimes(), fixed or fix_addresses(program.allocation_trace()))
-    )
+    nbytes = [life.allocate.nbytes for life in program.lifetimes()]
+    return FixedAddresses(places=places(program.network, nbytes, fixed or fix_addresses(program.allocation_trace())))
 
 
-def places(program: Program, lifetimes: Sequence[Lifetime], fixed: Fixed) -> tuple[tuple[int, int], ...]:
+def places(network: Network, nbytes: Sequence[int], fixed: Fixed) -> tuple[tuple[int, int], ...]:
     """(address, bytes) of all blocks; the resident tensors come first, side by side, and the pool follows them."""
     found: list[tuple[int, int]] = []
     top = 0
-    for tensor in program.network.resident:
+    for tensor in network.resident:
         found.append((top, rounded(tensor.nbytes)))
         top += rounded(tensor.nbytes)
-    found += [(top + fixed.addresses[number], life.allocate.nbytes) for number, life in enumerate(lifetimes)]
+    found += [(top + fixed.addresses[block], taken) for block, taken in enumerate(nbytes)]
     return tuple(found)
 
 
