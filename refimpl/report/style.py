@@ -28,6 +28,7 @@ ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
 )  # fmt: skip
 GREY, INK, PALE, OLIVE, INDIGO = "#B4B9BE", "#222222", "#6B7280", "#8A7A00", "#5B4FB0"
+AMBER, TEAL, BROWN = "#C47F00", "#11808A", "#8C6D46"  #: dark enough for a line on a projector, as orange is not
 LINE, FAINT = "#E5E7EB", "#D9DCE1"  #: of grids and free memory; of figures to compare with
 
 #: What device memory holds, as in `figures.KINDS`: colour and hatch.

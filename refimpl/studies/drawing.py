@@ -10,12 +10,13 @@ from matplotlib.figure import Figure
 
 from refimpl.report import style
 
-#: A paper has one colour, wherever papers are told apart; others have the colours that are left.
+#: A paper has one colour, wherever papers are told apart; others have the colours that are left.  Lines have them too:
+#: each is at least three times as dark as the paper, which a projector shows.
 PAPER_COLOURS = {
-    "baseline": style.GREY, "vDNN": style.BLUE, "vDNN++": style.GREEN, "SuperNeurons": style.ORANGE,
+    "baseline": style.PALE, "vDNN": style.BLUE, "vDNN++": style.GREEN, "SuperNeurons": style.AMBER,
     "AccUDNN": style.PURPLE, "combined": style.VERMILION,
 }  # fmt: skip
-OTHER_COLOURS = (style.SKY, style.OLIVE, style.INDIGO, style.INK)
+OTHER_COLOURS = (style.TEAL, style.BROWN, style.INDIGO, style.INK)
 
 #: How a published figure is drawn on ours.
 PUBLISHED: dict[str, Any] = {

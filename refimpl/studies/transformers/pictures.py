@@ -28,7 +28,7 @@ LOOKS: dict[str, tuple[str, str, Any]] = {
     "per block": (style.INK, "D", (0, (3, 2))),
     "vdnn-all": (style.BLUE, "o", (0, (3, 2))), "vdnn-dyn": (style.BLUE, "o", "-"),
     "vdnnpp-all": (style.GREEN, "^", (0, (3, 2))), "vdnnpp-dyn": (style.GREEN, "^", "-"),
-    "superneurons": (style.ORANGE, "v", "-"), "accudnn": (style.PURPLE, "P", "-"),
+    "superneurons": (style.AMBER, "v", "-"), "accudnn": (style.PURPLE, "P", "-"),
     "combined": (style.VERMILION, "o", "-"),
 }  # fmt: skip
 HIGHEST = 2.6  #: slow-down; what is above is drawn at the edge

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 
 from refimpl.fit.many_plans import Row, RowsError
 from refimpl.report import style
-from refimpl.studies.drawing import PAPER_COLOURS
+from refimpl.studies.drawing import OTHER_COLOURS, PAPER_COLOURS
 from refimpl.studies.grid.grid import study
 from refimpl.studies.grid.pictures import drawn, factors, looks, profile_line, setups_of, unbeaten
 from refimpl.studies.grid.rows import FIELDS
+from refimpl.studies.transformers.pictures import LOOKS
 from tests.messages import lacks, raises_naming
 from tests.refimpl.cli.said import Command
 
@@ -138,3 +140,15 @@ def test_a_long_table_is_cut_and_says_so(tmp_path: Path, refimpl: Command) -> No
     (tmp_path / "rows.jsonl").write_text("\n".join(lines) + "\n")
     said = refimpl("study", tmp_path / "rows.jsonl")
     assert said.status == 0 and "and 2 rows more" in said.out and said.out.count("n(1)") == 60
+
+
+def test_a_projector_shows_the_colours_of_papers() -> None:
+    """WCAG 2.2, 1.4.11: a line is seen where it and the background differ by a contrast of 3."""
+
+    def luminance(colour: str) -> float:
+        parts = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in to_rgb(colour)]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    colours = [*PAPER_COLOURS.values(), *OTHER_COLOURS, *(colour for colour, *_ in LOOKS.values())]
+    assert min(1.05 / (luminance(colour) + 0.05) for colour in colours) >= 3
+    assert len({*PAPER_COLOURS.values(), *OTHER_COLOURS}) == len(PAPER_COLOURS) + len(OTHER_COLOURS)
