@@ -83,7 +83,7 @@ def test_the_cpus_kernels_are_measured_again(refimpl: Command, tmp_path: Path, m
         cpu_model.FETCHED: (0.0,),
         cpu_model.COPY: (2e-6, 1e-10),
     }
-    monkeypatch.setattr(cpu_costs, "calibrate", lambda watch: costs)
+    monkeypatch.setattr(cpu_costs, "calibrate", lambda watch, **busy: costs)
     monkeypatch.setattr(cpu_costs, "_costs", [])
     monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path))
     monkeypatch.setattr(here, "load_average", lambda: 100.0)
