@@ -66,6 +66,7 @@ def networks(gradients: int = 10_000) -> list[Network]:
             b.pool_to(2 * size, after=b.input if size == 3 else None)
             b.pool_to(size)
             b.conv(channels, 1)
+            b.groupnorm(channels // 8)
             b.batchnorm()
             b.scale()
         b.fc(10)
