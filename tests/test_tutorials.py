@@ -69,12 +69,14 @@ def tags(cell: Any) -> list[str]:
 # -- running -----------------------------------------------------------------------------------------------------------
 
 
-#: Runs before each notebook: what an earlier one has defined and drawn is gone.
+#: Runs before each notebook: what an earlier one has defined and drawn is gone, and what its reader had met.
 RESET = """
-%reset -f
 import matplotlib.pyplot
+import refimpl.fit
 matplotlib.pyplot.close("all")
 matplotlib.rcdefaults()
+refimpl.fit.advise_only()
+%reset -f
 """
 
 
@@ -368,6 +370,31 @@ def test_solutions_stand_beside_the_notebooks() -> None:
         if re.search(r"^def check_(?!kernel\b)", text, re.MULTILINE):
             named = re.findall(r"solutions/(\w+\.py)", text)
             assert named and all((TUTORIALS / "solutions" / name).is_file() for name in named), path.stem
+
+
+LEAVES = """
+import matplotlib
+from refimpl.fit import advise_only
+advise_only("baseline")
+matplotlib.rcParams["font.size"] = 99
+left = 1
+"""
+FINDS = """
+print([name for name in ("left", "matplotlib", "refimpl") if name in globals()])
+from matplotlib import rcParams
+from refimpl.fit.advice import may_advise
+print(rcParams["font.size"], may_advise("accudnn"))
+"""
+
+
+@pytest.mark.slow
+def test_a_notebook_finds_nothing_of_the_one_before_it(tmp_path: Path, kernel: Any) -> None:
+    outputs = []
+    for name, code in (("leaves", LEAVES), ("finds", FINDS)):
+        path = tmp_path / f"{name}.ipynb"
+        nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)]), path)
+        outputs = fresh(path, kernel).cells[0].outputs
+    assert outputs[0].text == "[]\n10.0 True\n"
 
 
 def notebook_of(*printed: str, measured: bool = False) -> Any:
