@@ -86,7 +86,7 @@ def draw_learning(
 
 
 def _curve(axes: Axes, losses: Sequence[float], title: str, digits: Data) -> None:
-    axes.plot(range(1, len(losses) + 1), losses, color=style.ORANGE, linewidth=1)
+    axes.plot(range(1, len(losses) + 1), losses, color=style.AMBER, linewidth=1)
     guess = float(np.log(digits.classes))
     axes.axhline(guess, color=style.PALE, linestyle=":", linewidth=1)
     axes.text(len(losses), guess, "guessing", ha="right", va="bottom", color=style.PALE, fontsize=8)

@@ -89,6 +89,8 @@ def source_of(path: Path) -> bytes:
 
 def contest_of(options: argparse.Namespace, seed: int, limits: Limits) -> int:
     folder = Path(options.contest)
+    if not folder.is_dir():
+        raise Fail(f"there is no folder {folder}")
     if not (paths := sorted(folder.glob("*.py"))):
         raise Fail(f"{folder} has no .py file")
     task, found = TASKS["A6"], {}
