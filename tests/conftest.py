@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -146,6 +147,8 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
     if item.get_closest_marker("campaign"):
         faulthandler.cancel_dump_traceback_later()
+    if item.get_closest_marker("timing"):
+        return (yield from asked_again(item))
     if not item.get_closest_marker("gpu") or not emulated.active():
         return (yield)
     emulated.forgive()
@@ -154,6 +157,27 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     found = emulated.forgive()
     assert found == [], "\n".join(found)
     return result
+
+
+#: How often a test that measures time may run.
+TURNS = 3
+
+
+def asked_again(item: pytest.Item) -> Iterator[None]:
+    """A test that measures time fails when it has missed in every turn: other programs slow one turn, rarely all.
+
+    A turn that missed is a warning at the end of the run.
+    """
+    for turn in range(1, TURNS + 1):
+        try:
+            if turn == 1:
+                return (yield)
+            return item.runtest()
+        except AssertionError as missed:
+            if turn == TURNS:
+                raise
+            first_line = str(missed).partition("\n")[0]
+            warnings.warn(f"{item.nodeid} missed in turn {turn} of {TURNS}: {first_line}", stacklevel=1)
 
 
 @pytest.hookimpl(wrapper=True)

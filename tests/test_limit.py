@@ -42,6 +42,14 @@ def test_a_search():
 
 def test_that_waits():
     time.sleep(60)
+
+turns = []
+
+@pytest.mark.timing
+@pytest.mark.parametrize("needed", [3, 4])
+def test_a_measurement(needed):
+    turns.append(needed)
+    assert turns.count(needed) >= needed, f"missed with {len(turns)}"
 """
 
 
@@ -74,6 +82,14 @@ def test_a_pytest_inside_a_test_does_not_wait_for_a_test_that_measures_time(tmp_
     with open(ROOT / "tests" / "conftest.py") as gate, pytest.raises(BlockingIOError):
         fcntl.flock(gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert "1 passed" in pytest_inside(tmp_path, ["test_what_comes_after"]).stdout
+
+
+@pytest.mark.slow
+def test_a_measurement_fails_when_it_missed_three_times(tmp_path: Path) -> None:
+    done = pytest_inside(tmp_path, ["test_a_measurement"])
+    assert "1 failed, 1 passed" in done.stdout and "missed with 6" in done.stdout, done.stdout + done.stderr
+    missed = [f"test_a_measurement[{needed}] missed in turn {turn} of 3" for needed in (3, 4) for turn in (1, 2)]
+    assert all(words in done.stdout for words in missed)
 
 
 @pytest.mark.slow

@@ -219,6 +219,7 @@ def test_one_map_in_two_places_of_the_store(program: Program) -> None:
             assert differing(made.state(), plain_training(program, 1)) == []
 
 
+@pytest.mark.timing
 def test_packing_runs_beside_the_kernels(program: Program) -> None:
     with trainer(program) as made:
         made.step(*draw_batch(program.network))
