@@ -61,8 +61,8 @@ def with_room(model: Model, wanted: Mapping[Candidate, int], budget: int) -> dic
     held = model.held(ordered).tolist()
     found: dict[Candidate, int] = {}
     for one in ordered:
-        step = one.next_use
-        while step > max(wanted[one], one.last_use + 1) and held[step - 1] + one.nbytes <= budget:
+        step, first, room = one.next_use, max(wanted[one], one.last_use + 1), budget - one.nbytes
+        while step > first and held[step - 1] <= room:
             step -= 1
             held[step] += one.nbytes
         found[one] = step
@@ -176,7 +176,7 @@ def scheduled(model: Model, away: Iterable[Candidate], budget: int) -> tuple[dic
     A stall moves all later deadlines, so the maps are scheduled again with the starts that were simulated: they come
     back later, and leave more room for the addresses of other blocks.
     """
-    away = tuple(away)
+    away = sorted(away, key=lambda one: one.next_use)
     starts = model.starts
     best: tuple[dict[Candidate, int], Simulated] | None = None
     for _ in range(ROUNDS):
