@@ -181,6 +181,8 @@ def scheduled(model: Model, away: Iterable[Candidate], budget: int) -> tuple[dic
     best: tuple[dict[Candidate, int], Simulated] | None = None
     for _ in range(ROUNDS):
         coming = triggers(model, away, budget, starts)
+        if best and coming == best[0]:  # as it was: so would the iteration be
+            break
         run = simulate(model, coming, budget)
         if run is None:
             break
