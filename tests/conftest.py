@@ -147,37 +147,37 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
     if item.get_closest_marker("campaign"):
         faulthandler.cancel_dump_traceback_later()
-    if item.get_closest_marker("timing"):
-        return (yield from asked_again(item))
     if not item.get_closest_marker("gpu") or not emulated.active():
-        return (yield)
+        yield from asked_again(item)
+        return
     emulated.forgive()
     emulated.next_work("a test")  # a trainer of an earlier test may have set the seconds of what comes next
-    result = yield
+    yield from asked_again(item)
     found = emulated.forgive()
     assert found == [], "\n".join(found)
-    return result
 
 
-#: How often a test that measures time may run.
-TURNS = 3
+TURNS = 3  #: how often a test that measures time may run
 
 
 def asked_again(item: pytest.Item) -> Iterator[None]:
-    """A test that measures time fails when it has missed in every turn: other programs slow one turn, rarely all.
+    """Run the test; one that measures time fails when it has missed in every turn.
 
-    A turn that missed is a warning at the end of the run.
+    Other programs slow one turn, and rarely all.  A turn that missed is a warning at the end of the run.
     """
-    for turn in range(1, TURNS + 1):
+    turns = TURNS if item.get_closest_marker("timing") else 1
+    for turn in range(1, turns + 1):
         try:
             if turn == 1:
-                return (yield)
-            return item.runtest()
+                yield
+            else:
+                item.runtest()
+            return
         except AssertionError as missed:
-            if turn == TURNS:
+            if turn == turns:
                 raise
             first_line = str(missed).partition("\n")[0]
-            warnings.warn(f"{item.nodeid} missed in turn {turn} of {TURNS}: {first_line}", stacklevel=1)
+            warnings.warn(f"{item.nodeid} missed in turn {turn} of {turns}: {first_line}", stacklevel=1)
 
 
 @pytest.hookimpl(wrapper=True)
