@@ -145,7 +145,7 @@ def by_reference(network: Network, state: Arrays, images: np.ndarray) -> np.ndar
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(networks(layers=12))
 def test_drawn_networks_train_as_pytorch_does(network: Network) -> None:
     """Any shape, any conventions; the calls are held to their word on the way."""

@@ -73,7 +73,7 @@ def test_no_plan_is_faster_than_the_bound(data: st.DataObject) -> None:
     forks = network.conventions.fork_layers
     setups = [drawn_fates(network, one) for one in data.draw(st.lists(words, min_size=3, max_size=3)) if not forks]
     presets = [preset.setup for name, preset in PRESETS.items() if name != "combined"]
-    found = seconds_of(network, [*presets, dataclasses.replace(COMBINED, effort=30), *setups], budget)
+    found = seconds_of(network, [*presets, dataclasses.replace(COMBINED, effort=10), *setups], budget)
     assume(found)
     bound = lower_bound(network, TITAN_X, budget)
     assert bound is not None and bound.proved

@@ -79,6 +79,8 @@ def test_several_parts_of_superneurons(refimpl: Command, tmp_path: Path, monkeyp
     monkeypatch.setattr(figures, "NETWORKS", {"alexnet": 200, "vgg16": 32, "resnet50": 32, "resnet101": 32})
     few = {name: published.FASTER_WITH_CACHE[name] for name in ("alexnet", "vgg16")}
     monkeypatch.setattr(published, "FASTER_WITH_CACHE", few)
+    fewer = {name: published.FASTER_WITH_POOL[name] for name in ("alexnet", "resnet50")}
+    monkeypatch.setattr(published, "FASTER_WITH_POOL", fewer)
     monkeypatch.setattr(figures, "SHRUNK", ("vgg16",))
     monkeypatch.setattr(figures, "SHARES", (0.5, 1.0))
     monkeypatch.setattr(unseen, "TRIED", ())

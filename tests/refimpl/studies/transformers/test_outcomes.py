@@ -167,12 +167,12 @@ def test_all_stored_outcomes_are_those_of_plans() -> None:
 def test_the_command_keeps_rows_draws_and_writes_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    few, some = (0.2, 0.7), ("per block", "vdnn-all", "superneurons", "combined")
+    few, some = (0.2, 0.7), ("per block", "vdnn-all", "combined")
     monkeypatch.setattr(command, "NETWORKS", TINY)
     monkeypatch.setattr(command, "questions", partial(questions, shares=few, policies=some))
     out, picture = tmp_path / "rows.jsonl", tmp_path / "drawn.svg"
     box = tmp_path / "box.toml"
-    box.write_text(f'like = "{MACHINE}"')
+    box.write_text(f'like = "{MACHINE}"\nmemory = "1GiB"')
     words = ["transformers", "--network", "tiny-gpt", "--machine", str(box), "--effort", "2", "--jobs", "1"]
     assert cli.main([*words, "--out", str(out), "--picture", str(picture)]) == 0
     shown = capsys.readouterr().out

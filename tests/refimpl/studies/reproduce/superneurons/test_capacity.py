@@ -15,7 +15,7 @@ from refimpl.studies.reproduce.superneurons.capacity import ALL, BUDGET, K40C, S
 
 pytestmark = [pytest.mark.superneurons, pytest.mark.slow]
 
-LITTLE = 9 * GIB // 8
+LITTLE = 17 * GIB // 16
 
 
 @pytest.fixture(scope="module")
