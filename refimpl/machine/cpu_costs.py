@@ -227,7 +227,7 @@ def cases(every: Sequence[Network] = ()) -> Runs:
     """
     first: dict[Cost, tuple[str, Way]] = {}
     for network in every or networks():
-        for way_to_run in (each for step in network.steps for call in step.calls for each in _ways(call)):
+        for way_to_run in (each for step in network.steps for call in step.calls for each in ways(call)):
             for launched in launches(way_to_run[0].function, call_arguments(way_to_run[0]) | way_to_run[1]):
                 first.setdefault(units(launched), (launched.kernel.name, way_to_run))
     if not every:
@@ -258,7 +258,7 @@ def _few(name: str, first: Mapping[Cost, tuple[str, Way]]) -> list[Cost]:
     return [in_order[place * last // MOST_SIZES] for place in range(MOST_SIZES)] if last > MOST_SIZES else in_order
 
 
-def _ways(call: Call) -> Iterator[Way]:
+def ways(call: Call) -> Iterator[Way]:
     """A call with every algorithm, with its largest workspace."""
     if not call.choosable:
         yield call, {}

@@ -165,7 +165,7 @@ def values_to_start_from(kind: str) -> Iterator[str]:
 
 def costs(kind: str) -> Iterator[str]:
     for call in calls(kind):
-        for made, how in cpu_costs._ways(call):
+        for made, how in cpu_costs.ways(call):
             for launched in cpu_model.launches(made.function, cpu_model.call_arguments(made) | how):
                 if cpu_model.units(launched)[0] not in cpu_costs.reference():
                     yield f"cpu_costs.json has no {launched.kernel.name}: python -m tests.refimpl.machine.cpu_reference"

@@ -126,7 +126,10 @@ def test_the_reference_has_every_kernel(costs: dict[str, Units]) -> None:
     """A kernel that is new, or has other units, needs `python -m tests.refimpl.machine.cpu_reference`."""
     known = cpu_costs.reference()
     assert {name: len(known[name]) for name in costs} == {name: len(each) for name, each in costs.items()}
-    met = {name for name, _ in cpu_costs.cases(cpu_reference.networks(gradients=500))} | cpu_costs.OF_ANY_KERNEL
+    steps = (step for network in cpu_reference.networks(gradients=500) for step in network.steps)
+    ways = (way for step in steps for call in step.calls for way in cpu_costs.ways(call))
+    every = (one for call, chosen in ways for one in launches(call.function, call_arguments(call) | chosen))
+    met = {cpu_model.units(launched)[0] for launched in every} | cpu_costs.OF_ANY_KERNEL
     assert met <= known.keys()
     assert all(name.startswith("gemm") for name in known.keys() - met), known.keys() - met  # of CPUs with other vectors
 
