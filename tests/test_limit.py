@@ -6,7 +6,6 @@ import fcntl
 import subprocess
 import sys
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -84,22 +83,30 @@ def test_a_pytest_inside_a_test_does_not_wait_for_a_test_that_measures_time(tmp_
     assert "1 passed" in pytest_inside(tmp_path, ["test_what_comes_after"]).stdout
 
 
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What one run of loops, a campaign and measurements prints; every one of them is selected by its mark."""
+    names = ["test_a_loop", "test_an_example", "test_what_comes_after", "test_a_search", "test_a_measurement"]
+    return pytest_inside(tmp_path_factory.mktemp("loops"), names, "-m", "campaign or not campaign").stdout
+
+
 @pytest.mark.slow
-def test_a_measurement_fails_when_it_missed_three_times(tmp_path: Path) -> None:
-    done = pytest_inside(tmp_path, ["test_a_measurement"])
-    assert "1 failed, 1 passed" in done.stdout and "missed with 6" in done.stdout, done.stdout + done.stderr
+def test_a_measurement_fails_when_it_missed_three_times(printed: str) -> None:
+    assert "AssertionError: missed with 6" in printed, printed  # the first has passed in its third turn
     missed = [f"test_a_measurement[{needed}] missed in turn {turn} of 3" for needed in (3, 4) for turn in (1, 2)]
-    assert all(words in done.stdout for words in missed)
+    assert all(words in printed for words in missed)
 
 
 @pytest.mark.slow
-def test_a_loop_fails_its_test_alone(tmp_path: Path) -> None:
-    run = partial(pytest_inside, tmp_path)
-    done = run(["test_a_loop", "test_an_example", "test_what_comes_after"])
-    assert "2 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+def test_a_loop_fails_its_test_alone(printed: str) -> None:
+    """Two loops and a measurement fail; a test after them, a campaign and another measurement pass."""
+    assert "3 failed, 3 passed" in printed, printed
     # A traceback shows a test as far as the line on which the alarm came, and its frame.
-    assert all(f"code {name}>" in done.stdout for name in ("test_a_loop", "test_an_example"))
-    assert "Endless: the test has taken 0.5 s" in done.stdout
-    assert "1 passed" in run(["test_a_search"], "-m", "campaign").stdout
-    waited = run(["test_what_comes_after", "test_that_waits"], "-o", "faulthandler_timeout=10")
+    assert all(f"code {name}>" in printed for name in ("test_a_loop", "test_an_example"))
+    assert "Endless: the test has taken 0.5 s" in printed
+
+
+@pytest.mark.slow
+def test_one_that_waits_for_ever_ends_its_process(tmp_path: Path) -> None:
+    waited = pytest_inside(tmp_path, ["test_what_comes_after", "test_that_waits"], "-o", "faulthandler_timeout=4")
     assert waited.returncode != 0 and "in test_that_waits" in waited.stderr
