@@ -70,7 +70,7 @@ OPERATORS = {
     ast.BitOr: ("|", "&"), ast.And: ("and", "or"), ast.Or: ("or", "and"),
 }  # fmt: skip
 FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any"}
-SYMMETRIC = ("maximum", "minimum")  #: NumPy's, whose arguments may be exchanged
+SYMMETRIC = ("max", "min", "maximum", "minimum")  #: functions, and NumPy's, whose arguments may be exchanged
 
 
 class Source:
@@ -127,7 +127,7 @@ class Source:
         elif isinstance(node, ast.Call):
             if isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS:
                 yield self._made(*self._span(node.func), FUNCTIONS[node.func.id])
-            symmetric = isinstance(node.func, ast.Attribute) and node.func.attr in SYMMETRIC
+            symmetric = ast.unparse(node.func).split(".")[-1] in SYMMETRIC
             if len(node.args) > 1 and not symmetric and not any(isinstance(one, ast.Starred) for one in node.args[:2]):
                 yield self._exchanged(*node.args[:2])
         elif isinstance(node, (ast.Raise, ast.Break, ast.Continue)) or removable(node):
