@@ -16,7 +16,7 @@ def test_copies_in_begin_as_late_as_all_deadlines_allow() -> None:
 
 def test_what_the_chains_hold_and_when_their_steps_start() -> None:
     assert FIVE.base[1:].tolist() == [2, 3, 7, 8, 8, 9, 12, 8, 5, 2]
-    assert FIVE.starts[1:].tolist() == [0, 1, 3, 6, 7, 8, 9, 11, 14, 16, 17]
+    assert FIVE.starts.tolist() == [0, 0, 1, 3, 6, 7, 8, 9, 11, 14, 16, 17]
     assert [one.name for one in FIVE.candidates] == ["y1", "y2", "y3"]
     assert FOUR.base[1:].tolist() == [2, 6, 7, 7, 8, 11, 8, 2]
 

@@ -19,6 +19,14 @@ def test_attention_is_measured_beside_both_paths(torch: Any) -> None:
     assert all(row.ours > 0 and row.theirs > 0 for row in rows)
 
 
+def test_the_module_of_a_block_gives_each_token_a_score_a_word(torch: Any) -> None:
+    module = measuring.gpt_of_one_block(tokens=8, width=16, heads=2)
+    words = torch.zeros((1, 8), dtype=torch.int64)
+    assert module(words).shape == (1, 8, measuring.WORDS)
+    heads = [sum(one.numel() for one in part.parameters()) for part in (module.block.qkv, module.head)]
+    assert heads == [3 * 16 * 17, 16 * measuring.WORDS]
+
+
 @pytest.mark.slow
 def test_a_block_learns_the_same_in_both(torch: Any) -> None:
     """The measurement refuses losses that differ."""
