@@ -176,7 +176,7 @@ def scheduled(model: Model, away: Iterable[Candidate], budget: int) -> tuple[dic
     A stall moves all later deadlines, so the maps are scheduled again with the starts that were simulated: they come
     back later, and leave more room for the addresses of other blocks.
     """
-    away = sorted(away, key=lambda one: one.next_use)
+    away = tuple(away)
     starts = model.starts
     best: tuple[dict[Candidate, int], Simulated] | None = None
     for _ in range(ROUNDS):

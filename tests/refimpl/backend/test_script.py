@@ -254,9 +254,7 @@ def test_lenet_under_vdnn_is_short_and_needs_nothing_of_refimpl(monkeypatch: pyt
     assert 'event["relu1 forward"].wait(memory)  # the copy reads conv1_out\n' in text
     assert 'event["conv1 copied out"].wait(compute)  # join: the next layer starts after this\n' in text
     assert 'event["pool1 forward"].wait(memory)  # join: copies of the next layer start after this\n' in text
-    assert (
-        "conv.forward(images, conv1_w, conv1_b, conv1_out, pad=(2, 2), " in text
-    )  # tensors first, without their names
+    assert "conv.forward(images, conv1_w, conv1_b, conv1_out, pad=(2, 2), " in text  # tensors by position
     assert "# prefetch: for conv2 backward; no wait: implied by the join of step 6\n" in text
     assert "losses_pinned, stream=memory)  # result; no wait: implied by the join of step 12\n" in text
 

@@ -98,7 +98,6 @@ VDNNPP_TABLE = {
 }
 
 
-@pytest.mark.vdnnpp
 def test_the_calls_of_a_mean_loss() -> None:
     b = Builder("mean", (4, 3, 1, 1))
     b.conv(1, 1)
@@ -108,6 +107,7 @@ def test_the_calls_of_a_mean_loss() -> None:
     assert loss.forward.calls[-1].arguments.keys() >= {"x", "targets", "losses", "error", "workspace"}
 
 
+@pytest.mark.vdnnpp
 def test_a_chain_of_vdnnpp() -> None:
     network = chain(VDNNPP)
     assert {layer.name: tuple(map(said, both(layer))) for layer in network.layers} == VDNNPP_TABLE
