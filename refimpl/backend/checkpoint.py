@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,35 +68,42 @@ def write(
         raise CheckpointError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-def read(path: str | Path, network: Network) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """State and settings of a checkpoint that is complete and belongs to this network."""
+@contextmanager
+def _opened(path: str | Path) -> Iterator[Archive]:
+    """The checkpoint's archive; what cannot be read of it is a `CheckpointError`."""
     try:
         with opened(path) as archive:
-            if ABOUT not in archive.names:
-                raise CheckpointError(f"{path} is not a checkpoint: it has no {ABOUT!r}")
-            about = _about(archive, network)
-            if about.get("format") != FORMAT:
-                raise CheckpointError(f"{path} is a checkpoint of another format; this version reads {FORMAT}")
-            names = [name for name in archive.names if name != ABOUT]
-            other = about.get("network")
-            by = about.get("optimiser", "sgd")
-            if other == network.name and by != network.learning.optimiser:
-                raise CheckpointError(f"{path} was trained by {shown(by)}, not by {network.learning.optimiser}")
-            try:
-                check(str(path), network, {name: archive.header(name) for name in names})
-            except CheckpointError:
-                if other == network.name:
-                    raise
-                raise CheckpointError(f"{path} is a checkpoint of {shown(other)}, not of {network.name}") from None
-            settings = _settings(about, network)
-            _algorithms(about, network)
-            arrays = {name: archive.read(name) for name in names}
+            yield archive
     except FileNotFoundError:
         raise CheckpointError(f"there is no checkpoint {path}") from None
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
     except Damaged as error:
         raise CheckpointError(f"{path} is incomplete or damaged: {error}") from None
+
+
+def read(path: str | Path, network: Network) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """State and settings of a checkpoint that is complete and belongs to this network."""
+    with _opened(path) as archive:
+        if ABOUT not in archive.names:
+            raise CheckpointError(f"{path} is not a checkpoint: it has no {ABOUT!r}")
+        about = _about(archive, network)
+        if about.get("format") != FORMAT:
+            raise CheckpointError(f"{path} is a checkpoint of another format; this version reads {FORMAT}")
+        names = [name for name in archive.names if name != ABOUT]
+        other = about.get("network")
+        by = about.get("optimiser", "sgd")
+        if other == network.name and by != network.learning.optimiser:
+            raise CheckpointError(f"{path} was trained by {shown(by)}, not by {network.learning.optimiser}")
+        try:
+            check(str(path), network, {name: archive.header(name) for name in names})
+        except CheckpointError:
+            if other == network.name:
+                raise
+            raise CheckpointError(f"{path} is a checkpoint of {shown(other)}, not of {network.name}") from None
+        settings = _settings(about, network)
+        _algorithms(about, network)
+        arrays = {name: archive.read(name) for name in names}
     if about.get("checksums") != {name: _checksum(array) for name, array in arrays.items()}:
         raise CheckpointError(f"{path} is damaged: a tensor differs from what was saved")
     return arrays, settings
@@ -103,15 +111,8 @@ def read(path: str | Path, network: Network) -> tuple[dict[str, np.ndarray], dic
 
 def algorithms(path: str | Path, network: Network) -> dict[str, str] | None:
     """The algorithms that a checkpoint's state was trained with, by the names of calls; None: it does not say."""
-    try:
-        with opened(path) as archive:
-            return _algorithms(_about(archive, network), network) if ABOUT in archive.names else None
-    except FileNotFoundError:
-        raise CheckpointError(f"there is no checkpoint {path}") from None
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
-    except Damaged as error:
-        raise CheckpointError(f"{path} is incomplete or damaged: {error}") from None
+    with _opened(path) as archive:
+        return _algorithms(_about(archive, network), network) if ABOUT in archive.names else None
 
 
 def without_algorithm(network: Network, found: Mapping[str, str]) -> list[str]:

@@ -70,11 +70,6 @@ class Optimisation:
     def rule(self) -> Optimiser:
         return OPTIMISERS[self.optimiser]
 
-    @property
-    def undecayed(self) -> bool:
-        """Whether some parameters do not decay."""
-        return self.decay_on == "weights"
-
     def decays(self, shape: tuple[int, ...]) -> bool:
         """Whether a parameter of this shape decays: a bias, or a normalisation's, is one number a channel."""
         return self.decay_on == "all" or len(shape) > 1

@@ -500,9 +500,12 @@ def scaled(call: OperatorCall, weight: FirstValues) -> Translated:
     return "scale", {"axis": axes[0] if axes else 1}, {"w": row}
 
 
-def with_factor(call: OperatorCall, before: Node, weight: FirstValues) -> Translated | None:
+def with_factor(call: OperatorCall, nodes: Mapping[str, Node], weight: FirstValues) -> Translated | None:
     """An RMS normalisation times a number a channel: one layer, which the call's inputs become those of."""
-    if before.operation != "rmsnorm" or before.weights:
+    before = nodes.get(call.inputs[0])
+    while before is not None and before.operation in ("identity", "view") and before.shape == call.whole:
+        before = nodes.get(before.inputs[0])
+    if before is None or before.operation != "rmsnorm" or before.weights:
         return None
     _, how, weights = scaled(call, weight)
     if how["axis"] != len(call.whole) - 1:

@@ -253,7 +253,7 @@ def _mul(call: OnnxCall) -> Translated:
         return "times", {"by": number}
     if len(constant) == 1 and len(call.inputs) == 1:
         weight = call.weight(constant[0])
-        return onnx_parts.normalised(call, weight) or graph.scaled(call, weight)
+        return graph.with_factor(call, call.of.nodes_by_name, weight) or graph.scaled(call, weight)
     if len(call.inputs) == 1 and (drawn := _stochastic_depth(call, [x for x in given if x not in call.of.names])):
         return drawn
     if len(call.inputs) < 2 or given[0] == given[1]:

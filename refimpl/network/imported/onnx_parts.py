@@ -13,7 +13,6 @@ import numpy as np
 from refimpl.network.imported import graph, written_out
 from refimpl.network.imported.graph import Translated
 from refimpl.network.imported.nodes import Unsupported
-from refimpl.network.layer import FirstValues
 
 LONGEST = 48  #: nodes of a part
 COPIES = ("Identity", "Cast", "CastLike")
@@ -104,14 +103,6 @@ def one_layer(call: Any) -> Translated | None:
             call.inputs = [call.of.names[part.source]]
             return found
     return None
-
-
-def normalised(call: Any, weight: FirstValues) -> Translated | None:
-    """An RMS normalisation times a number a channel: one layer, which the call's inputs become those of."""
-    before = call.of.nodes_by_name.get(call.inputs[0])
-    while before is not None and before.operation in ("identity", "view") and before.shape == call.whole:
-        before = call.of.nodes_by_name.get(before.inputs[0])
-    return None if before is None else graph.with_factor(call, before, weight)
 
 
 def attention(call: Any) -> Translated:

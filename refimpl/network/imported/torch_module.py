@@ -547,8 +547,8 @@ def _mul(call: TorchCall) -> Translated:
         return drawn
     weights = [value for value in values if value in call.of.weights]
     if len(maps) == 1 and weights:
-        whole = torch_parts.normalised(call, weights[0])
-        return whole or graph.scaled(call, call.weight_of(weights[0], "factor"))
+        weight = call.weight_of(weights[0], "factor")
+        return graph.with_factor(call, call.of.made, weight) or graph.scaled(call, weight)
     if len(maps) == 1 and (number := call.one_number(values[values[0] is maps[0]])) is not None:
         return "times", {"by": number}
     if len(maps) < 2 or maps[0] is maps[1]:

@@ -141,14 +141,6 @@ def one_layer(call: Any) -> Translated | None:
     return None
 
 
-def normalised(call: Any, factor: Any) -> Translated | None:
-    """An RMS normalisation times a learnt number a channel: one layer, which the call's inputs become those of."""
-    before = call.of.made.get(call.inputs[0])
-    while before is not None and before.operation in ("identity", "view") and before.shape == call.whole:
-        before = call.of.made.get(before.inputs[0])
-    return None if before is None else graph.with_factor(call, before, call.weight_of(factor, "factor"))
-
-
 def attention(call: Any) -> Translated:
     """A product of maps: attention, as softmax(queries · keysᵀ · factor + mask) · values."""
     refused = Unsupported("a product of two maps is supported as attention only: softmax(queries · keysᵀ) · values")

@@ -164,23 +164,3 @@ def written(found: Sequence[Outcome]) -> str:
         flags = {name: int(getattr(one, name)) for name in ("fits", "kernels_limit")}
         lines.writerow(asdict(one) | flags | {"slow_down": slow_down})
     return text.getvalue()
-
-
-def read_outcomes(path: Path) -> list[Outcome]:
-    """The outcomes that `written` wrote."""
-
-    def whole(text: str) -> int | None:
-        return int(text) if text else None
-
-    def real(text: str) -> float | None:
-        return float(text) if text else None
-
-    with path.open(encoding="utf-8", newline="") as file:
-        return [
-            Outcome(
-                line["network"], line["machine"], line["policy"], real(line["share"]), int(line["budget_bytes"]),
-                int(line["batch"]), line["fits"] == "1", real(line["slow_down"]), whole(line["moved_bytes"]),
-                whole(line["again"]), whole(line["peak_bytes"]), line["kernels_limit"] == "1",
-            )
-            for line in csv.DictReader(file)
-        ]  # fmt: skip

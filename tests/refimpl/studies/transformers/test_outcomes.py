@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from dataclasses import replace
 from functools import partial
@@ -28,7 +29,6 @@ from refimpl.studies.transformers.outcomes import (
     mean,
     outcomes,
     questions,
-    read_outcomes,
     setup_of,
     written,
 )
@@ -94,6 +94,26 @@ def test_a_question_that_is_refused_has_no_outcome() -> None:
     wrong = Question("vdnn-all", None, asked.point._replace(setup="nothing"))
     with pytest.raises(ValueError, match="nothing"):
         outcomes([wrong])
+
+
+def read_outcomes(path: Path) -> list[Outcome]:
+    """The outcomes that `written` wrote."""
+
+    def whole(text: str) -> int | None:
+        return int(text) if text else None
+
+    def real(text: str) -> float | None:
+        return float(text) if text else None
+
+    with path.open(encoding="utf-8", newline="") as file:
+        return [
+            Outcome(
+                line["network"], line["machine"], line["policy"], real(line["share"]), int(line["budget_bytes"]),
+                int(line["batch"]), line["fits"] == "1", real(line["slow_down"]), whole(line["moved_bytes"]),
+                whole(line["again"]), whole(line["peak_bytes"]), line["kernels_limit"] == "1",
+            )
+            for line in csv.DictReader(file)
+        ]  # fmt: skip
 
 
 def test_outcomes_are_read_as_they_were_written(found: list[Outcome], tmp_path: Path) -> None:
