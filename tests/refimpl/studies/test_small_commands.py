@@ -30,11 +30,12 @@ from refimpl.studies.challenge.point_set import printed as printed_points
 from refimpl.studies.grid import rows as grid_rows
 from refimpl.studies.pareto.points import BOUND, ParetoCase, Task
 from refimpl.studies.transformers import command as transformers
-from refimpl.studies.transformers.outcomes import Outcome, read_outcomes
+from refimpl.studies.transformers.outcomes import Outcome
 from refimpl.studies.transformers.pictures import RULES, block_fates, largest_batches
 from refimpl.studies.transformers.written_page import STORED as OUTCOMES
 from tests.refimpl.cli.test_golden import COLUMNS, ROOT, printed
 from tests.refimpl.report.drawn import held
+from tests.refimpl.studies.transformers.test_outcomes import read_outcomes
 
 STORED = Path(__file__).parent / "commands"
 LONG = re.compile(r"\d+\.\d{6,}(e-?\d+)?")
