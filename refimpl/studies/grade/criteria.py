@@ -135,7 +135,7 @@ def handed(ended: Ended, count: int) -> Handed:
             elif "cannot" in said:
                 return Handed(programs, str(said["cannot"]), ended.printed, True)
             elif "forbidden" in said or "error" in said:
-                return Handed(programs, one_line(str(said.get("forbidden", said.get("error"))))[:300], ended.printed)
+                return Handed(programs, one_line(str(said.get("forbidden", said.get("error")))), ended.printed)
             elif said.get("done"):
                 return Handed(programs, "", ended.printed)
         except (ValueError, RecursionError, AttributeError, KeyError, TypeError):

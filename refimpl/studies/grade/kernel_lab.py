@@ -97,7 +97,7 @@ def main(arguments: list[str]) -> int:
         tell(cannot=str(error))
     except BaseException as error:  # whatever the kernel does: it is told, and graded
         kind = "" if isinstance(error, NotAKernel) else f"{type(error).__name__}: "
-        tell(error=one_line(f"{kind}{error}")[:300])
+        tell(error=one_line(f"{kind}{error}"))
     return 0
 
 

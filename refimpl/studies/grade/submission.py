@@ -98,7 +98,7 @@ def main(arguments: list[str]) -> int:
 def line_of(error: BaseException) -> str:
     """An error of a submission in one line."""
     text = str(error) if type(error).__module__.startswith("refimpl.") else own_code.error_line(error)
-    return one_line(" ".join(text.split()))[:300]
+    return one_line(" ".join(text.split()))
 
 
 if __name__ == "__main__":
