@@ -71,15 +71,12 @@ class NamedData:
         return as_given(self.test_losses)
 
 
-def named_npz(
-    network: Network, path: str | Path, seed: int = 0, validation: str | Path | float | None = None
-) -> NamedData:
+def named_npz(network: Network, path: str | Path, validation: str | Path | float | None = None) -> NamedData:
     """Data for this network from a file; see `load_npz`.
 
     Args:
         network: of several inputs, or of several losses.
         path: the file.
-        seed: draws the test images where the file has none.
         validation: a file whose images are the test images, or the share of the images that they are.
     """
     found = raw_arrays(path)
@@ -95,7 +92,7 @@ def named_npz(
         tests = {name.removeprefix(TEST): array for name, array in found.items() if name.startswith(TEST)}
         return NamedData(inputs, labels, *_checked(network, tests, f"{path}, {TEST}…"))
     try:
-        trained, tested_ones = held_back(len(inputs[0]), seed, share)
+        trained, tested_ones = held_back(len(inputs[0]), seed=0, share=share)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
     parts = [tuple(array[chosen] for array in some) for chosen in (trained, tested_ones) for some in (inputs, labels)]

@@ -146,9 +146,9 @@ def fit(prepared: Mapping[MeasuredConvolution, Ways], start: Efficiency = TITAN_
     return best
 
 
-def calibration(machine: Machine = TITAN_X) -> list[CalibrationRow]:
+def calibration() -> list[CalibrationRow]:
     """Every figure beside the model's; last, the two that R4's backward parts add up to, which the fit did not see."""
-    rows = [CalibrationRow(figure, milliseconds(machine, calls)) for figure, calls in prepare().items()]
+    rows = [CalibrationRow(figure, milliseconds(TITAN_X, calls)) for figure, calls in prepare().items()]
     sums = []
     for maps, weights in pairwise(rows):
         if (maps.measured.part, weights.measured.part) == ("maps", "weights"):

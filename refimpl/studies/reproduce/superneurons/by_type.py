@@ -116,9 +116,9 @@ def misfit(found: Iterable[TypeRow], cost: float) -> float:
     )
 
 
-def fitted_cost(found: Iterable[TypeRow], least: float = 1e-6, most: float = 1.0) -> float:
+def fitted_cost(found: Iterable[TypeRow]) -> float:
     """The seconds a call with the least misfit, by halving steps of a factor; the same every time."""
-    known = list(found)
+    known, least, most = list(found), 1e-6, 1.0
     best, factor = float((least * most) ** 0.5), 10.0
     while factor > 1.0005:
         tried = [min(most, max(least, best * by)) for by in (1 / factor, 1.0, factor)]
