@@ -64,8 +64,14 @@ def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(COLUMNS))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "command", "text"), blocks(), ids=lambda value: str(value)[:60])
+#: Commands that take longer than a moment, by their beginnings.
+LONG = "refimpl compare lenet", "refimpl list kernels", "refimpl reproduce superneurons", "refimpl bench --"
+GIVEN = [
+    pytest.param(*one, marks=[pytest.mark.slow] * one[1].startswith(LONG), id=one[1][:60] or one[0]) for one in blocks()
+]
+
+
+@pytest.mark.parametrize(("name", "command", "text"), GIVEN)
 def test_a_command_prints_what_it_printed(name: str, command: str, text: str) -> None:
     assert printed(command) == text + "\n", "run: python -m tests.refimpl.cli.test_golden"
 

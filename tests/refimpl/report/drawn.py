@@ -1,4 +1,4 @@
-"""What a picture holds, as text: every axis, bar, line, word and legend, with its place and its look.
+"""What a picture or a document holds, as text: every axis, bar, line, word and legend, with its place and its look.
 
 The text needs no drawing, and so no fonts: it is the same wherever the picture is made.  Many shapes of one kind are
 counted, with the sum of their places and the looks that they have.
@@ -6,8 +6,9 @@ counted, with the sum of their places and the looks that they have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -21,6 +22,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.text import Annotation, Text
 
 FEW = 12  #: numbers that are written one by one
+LONG = 240  #: characters beyond which words are cut
 
 
 def number(value: float, digits: int = 4) -> str:
@@ -145,3 +147,40 @@ def held(figure: Figure) -> str:
         if (one := axes.get_legend()) is not None:
             found.append(legend(one))
     return "\n".join(found) + "\n"
+
+
+# -- documents ---------------------------------------------------------------------------------------------------------
+
+
+def shortened(text: str) -> str:
+    """A long text's beginning, its length and its checksum."""
+    return text if len(text) <= LONG else f"{text[: LONG // 2]} … ({len(text)}, {crc32(text.encode()):08x})"
+
+
+def columns(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Field → what the rows have in it: numbers as in a picture, and each word once."""
+    known = list(rows)
+    for name in dict.fromkeys(name for row in known for name in row):
+        values = [row[name] for row in known if row.get(name) is not None]
+        if all(isinstance(value, int | float) for value in values):
+            yield name, numbers(values, 6) + (f" of {len(known)}" if len(values) < len(known) else "")
+        elif all(isinstance(value, dict) for value in values):
+            yield from ((f"{name}.{inner}", text) for inner, text in columns(values))
+        else:
+            yield name, shortened(", ".join(dict.fromkeys(map(str, values))))
+
+
+def facts(value: Any, name: str = "") -> Iterator[str]:
+    """A line a field of a document for programs; of many numbers as in a picture."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from facts(inner, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list | tuple) and value and all(isinstance(one, int | float) for one in value):
+        yield f"{name}: {numbers(value, 6)}\n"
+    elif isinstance(value, list | tuple) and value and all(isinstance(one, Mapping) for one in value):
+        yield f"{name}: {len(value)}\n"
+        yield from (f"{name}.{key}: {text}\n" for key, text in columns(value))
+    elif isinstance(value, list | tuple) and value and all(isinstance(one, list | tuple) for one in value):
+        yield from facts([one for inner in value for one in inner], name)
+    else:
+        yield f"{name}: {number(value, 6) if isinstance(value, float) else shortened(str(value))}\n"

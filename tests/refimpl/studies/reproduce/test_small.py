@@ -9,7 +9,7 @@ before you commit it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -36,7 +36,7 @@ from refimpl.studies.reproduce.vdnn import figures as vdnn
 from refimpl.studies.reproduce.vdnn import published as vdnn_published
 from refimpl.studies.reproduce.vdnnpp import figures as vdnnpp
 from refimpl.studies.reproduce.vdnnpp import published as vdnnpp_published
-from tests.refimpl.report.drawn import held, numbers
+from tests.refimpl.report.drawn import columns, held
 
 STORED = Path(__file__).parent / "small"
 
@@ -127,19 +127,6 @@ def text_of(part: Part) -> str:
     if part.picture:
         blocks.append(held(part.picture(found.rows)))
     return "\n".join(blocks)
-
-
-def columns(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Field → what the rows have in it: numbers as in a picture, and each word once."""
-    known = list(rows)
-    for name in dict.fromkeys(name for row in known for name in row):
-        values = [row.get(name) for row in known]
-        if all(isinstance(value, int | float) for value in values):
-            yield name, numbers(values, 6)
-        elif isinstance(values[0], dict):
-            yield from ((f"{name}.{inner}", text) for inner, text in columns(value or {} for value in values))
-        else:
-            yield name, ", ".join(dict.fromkeys(map(str, values)))
 
 
 def published_text(module: ModuleType) -> Iterator[str]:
