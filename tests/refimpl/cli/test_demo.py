@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,9 +19,13 @@ from refimpl.backend import Evaluation, data
 from refimpl.cli import demonstration as demo
 from refimpl.cli import demonstration_pictures as pictures
 from refimpl.combined import COMBINED
+from refimpl.machine import Timeline
 from refimpl.names.presets import PAPERS, PRESETS, combinations
+from refimpl.network.zoo import build
 from refimpl.planner import Program
+from refimpl.report import style
 from refimpl.text import size
+from tests.refimpl.report.drawn import held
 
 
 @pytest.mark.slow
@@ -156,3 +162,70 @@ def vgg16_under_each_paper(programs: dict[str, Program], said: str) -> None:
             )
             assert program.peak_bytes <= program.pool_bytes <= program.budget == demo.BUDGET
     assert max(map(len, said.splitlines())) <= 110
+
+
+class Quick:
+    """A double of a trainer that learns at once, and needs the memory that was planned."""
+
+    def __init__(self, program: Program, backend: str, rate: float) -> None:
+        self.program, self.said, self.recounted_peak = program, f"{backend}, {rate:g}", program.peak_bytes
+        self.losses = iter([2.25, 1.5, 0.75] * 100)
+
+    def __enter__(self) -> Quick:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def step(self, images: np.ndarray, labels: np.ndarray) -> float:
+        return next(self.losses)
+
+    def evaluate(self, images: np.ndarray, labels: np.ndarray) -> Evaluation:
+        sure = np.linspace(0.5, 0.9, len(images), dtype=np.float32)
+        predictions = np.full((len(images), 10), 0.01, np.float32)
+        predictions[np.arange(len(images)), (labels + (np.arange(len(images)) % 30 == 0)) % 10] = sure
+        return Evaluation(0.25, 29 / 30, predictions)
+
+    def timeline(self) -> Timeline:
+        return self.program.simulate()
+
+
+SMALL = Path(__file__).parent / "demo.txt"  #: what the demo says and draws, of small networks
+
+
+def said_and_drawn(folder: Path, digits: data.Data) -> str:
+    """All of it: a small network in place of VGG-16, and a trainer that learns at once."""
+    found, out = list[str](), io.StringIO()
+    networks = SimpleNamespace(
+        vgg16=lambda batch: build("tiny-vgg", batch), tiny_resnet=lambda batch, shape: build("lenet", batch)
+    )
+    machines = SimpleNamespace(titan_x=refimpl.machines.titan_x, here=refimpl.machines.titan_x)
+    clock = iter([100.0, 107.4])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "refimpl", SimpleNamespace(networks=networks, machines=machines, plan=refimpl.plan))
+        patch.setattr(demo, "BUDGET", 30 << 20)
+        patch.setattr(demo, "SHARE", 0.95)
+        patch.setattr(demo, "PAPERS", ("baseline", "vDNN", "combined"))
+        some = {"baseline": "baseline", "vDNN": "vdnn-all", "combined": "accudnn"}  # the search takes longer
+        patch.setattr(demo, "combinations", lambda paper: [PRESETS[some[paper]].setup])
+        patch.setattr(demo, "Trainer", Quick)
+        patch.setattr(demo, "run_emulated", lambda *given: out.write(f"emulated: {given[2][:4]}\n") > 0)
+        patch.setattr(demo, "write_page", lambda path, *_, **given: path.write_text(str(sorted(given))))
+        patch.setattr(demo, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+        patch.setattr(data, "digits", lambda: digits)
+        patch.setattr(style, "save", lambda figure, path: found.append(f"{path.name}\n{held(figure)}"))
+        patch.setenv("COLUMNS", "100")
+        with contextlib.redirect_stdout(out):
+            status = demo.main(folder, "cpu")
+    return "\n".join([out.getvalue().replace(str(folder), "…"), f"[{status}]\n", *found])
+
+
+def test_the_demo_says_and_draws_the_same(tmp_path: Path, digits: data.Data) -> None:
+    assert said_and_drawn(tmp_path, digits) == SMALL.read_text(encoding="utf-8"), (
+        "python -m tests.refimpl.cli.test_demo"
+    )
+
+
+if __name__ == "__main__":
+    with TemporaryDirectory() as name:
+        SMALL.write_text(said_and_drawn(Path(name), data.digits()), encoding="utf-8")

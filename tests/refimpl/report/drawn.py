@@ -70,12 +70,9 @@ def shapes(patches: Iterable[Patch]) -> Iterator[str]:
 
 
 def line(drawn: Line2D) -> str:
-    look = [
-        colour(drawn.get_color()),
-        str(drawn.get_linestyle()),
-        number(drawn.get_linewidth()),
-        str(drawn.get_marker()),
-    ]
+    dashes = getattr(drawn, "_unscaled_dash_pattern", ("", None))  # what is given as offset and lengths has no name
+    dashed = f"({dashes[0]:g}: {numbers(dashes[1])})" if dashes[1] else str(drawn.get_linestyle())
+    look = [colour(drawn.get_color()), dashed, number(drawn.get_linewidth()), str(drawn.get_marker())]
     look += [number(drawn.get_markersize()), colour(drawn.get_markerfacecolor()), number(drawn.get_markeredgewidth())]
     look += [number(drawn.get_alpha() or 1), number(drawn.get_zorder()), str(drawn.get_drawstyle())]
     x, y = (np.atleast_1d(drawn.get_data()[axis]) for axis in (0, 1))
