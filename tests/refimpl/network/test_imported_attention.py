@@ -192,7 +192,6 @@ def stepped(network: refimpl.Network, batch: tuple[np.ndarray, np.ndarray]) -> t
     return trainer.step(*batch), trainer.weights(), trainer
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_step_is_pytorchs_and_weights_come_back(case: str) -> None:
     make, kinds = CASES[case]
@@ -289,7 +288,6 @@ class Language(nn.Module):
         return self.head(self.norm(x))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_language_model_takes_a_step_as_pytorch_does(tied: bool) -> None:
     torch.manual_seed(0)

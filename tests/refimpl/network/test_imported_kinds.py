@@ -181,7 +181,6 @@ def imported(case: tuple[Callable[[], Callable[[Any], Any]], list[str]]) -> tupl
     return module, network
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_an_iteration_is_pytorchs_and_both_ways_are_the_same_network(case: str, tmp_path: Path) -> None:
     module, network = imported(CASES[case])
@@ -207,7 +206,6 @@ class Audio(nn.Module):
         return self.end(self.average(self.larger(functional.pad(x, (1, 0), value=0.5))).mean(2))
 
 
-@pytest.mark.slow
 def test_a_network_over_one_axis_is_one_of_maps_one_column_wide(tmp_path: Path) -> None:
     torch.manual_seed(0)
     module, shape = Audio(), (4, 3, 20)
@@ -232,7 +230,6 @@ def test_a_network_over_one_axis_is_one_of_maps_one_column_wide(tmp_path: Path) 
         np.testing.assert_allclose(trained[name], weight.detach().numpy(), rtol=0, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", PYTORCH_ALONE)
 def test_an_iteration_is_pytorchs(case: str) -> None:
     imported(PYTORCH_ALONE[case])

@@ -141,7 +141,6 @@ def saved(model: Any, folder: Path) -> Path:
     return folder / "tokens.onnx"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_file_is_the_same_network_as_the_module_and_weights_come_back(case: str, tmp_path: Path) -> None:
     attention, opset, options = CASES[case]
@@ -222,7 +221,6 @@ def test_a_head_that_multiplies_by_the_transposed_table_shares_it(tmp_path: Path
     assert others and all(np.array_equal(one, first.T) for one in others)
 
 
-@pytest.mark.slow
 def test_a_file_that_reads_tokens_is_the_same_network_as_the_module(tmp_path: Path) -> None:
     torch.manual_seed(0)
     module = Words()

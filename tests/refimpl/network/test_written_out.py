@@ -188,7 +188,6 @@ CASES: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_written_out_is_one_layer_and_trains_as_in_pytorch(case: str) -> None:
     make, kind, options = CASES[case]
