@@ -1,0 +1,136 @@
+"""`refimpl bench`: what each option measures and for how long, what is said around the tables, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from refimpl.backend import DeviceFailed
+from refimpl.names.presets import PRESETS
+from refimpl.report.tables import Table
+from refimpl.studies.bench import attention_and_block, command, emulated_gpu, kernels, planning, pytorch, training
+from tests.messages import lacks
+from tests.refimpl.cli.said import Command, Wrong
+
+
+class Measured(SimpleNamespace):
+    """A report of one number."""
+
+    def tables(self) -> list[Table]:
+        return [Table("one table", ["what", "figure"], [["number", "7"]], wraps=("what",))]
+
+    def json(self) -> str:
+        return json.dumps({"number": 7})
+
+    def write(self, root: Path) -> Iterator[Path]:
+        yield root / "docs" / "speed.md"
+
+
+REPORT = Measured(
+    name="a machine", seconds=6.6, turns=3, threads=2, rows=[SimpleNamespace(pytorch=1.0)], how="In brackets.",
+    disturbed="It was busy.",
+)  # fmt: skip
+OTHERS = {
+    "--planner": (planning, (1, 3), "a machine; the least of 3 turns.", ""),
+    "--training": (training, (2.0, 15.0), "a machine; 2 threads; medians of turns.", "It was busy."),
+    "--attention": (attention_and_block, (5, 20), "a machine; In brackets.", "It was busy."),
+    "--emulated": (
+        emulated_gpu, (3, 10), "a machine; processor time, the least of 3 turns. No figure is a GPU's.", "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("option", OTHERS)
+def test_each_option_measures_its_own(option: str, refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, efforts, said_first, said_next = OTHERS[option]
+    asked: list[Any] = []
+    monkeypatch.setattr(pytorch, "at_hand", lambda: True)
+
+    def run(effort: float, *_: Any, **given: Any) -> Measured:
+        asked.append((effort, given))
+        return REPORT
+
+    monkeypatch.setattr(module, "run", run)
+    quick, whole = refimpl("bench", option, "--quick"), refimpl("bench", option)
+    cold = {"with_cold_start": False}, {"with_cold_start": True}
+    given = cold if option == "--emulated" else ({}, {})
+    assert asked == [*zip(efforts, given, strict=True)]
+    assert quick.status == 0 and quick.out == whole.out
+    lines = whole.out.splitlines()
+    assert "one table" in lines and ["number", "7"] in [line.split() for line in lines]
+    assert lines[-1 - bool(said_next)] == said_first and lines[-1] == (said_next or said_first)
+    assert json.loads(refimpl("bench", option, "--json").out) == {"number": 7}
+    assert f"written: {command.ROOT}/docs/speed.md" in refimpl("bench", option, "--write").err
+
+
+def test_the_kernels_of_a_family_or_all(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def run(device: Any, cases: Any, budget: float, quick: bool, watch: Any, with_launch_cost: bool) -> Measured:
+        asked.append((device.kind, {case.family for case in cases}, budget, quick, with_launch_cost))
+        return REPORT
+
+    monkeypatch.setattr(kernels, "run", run)
+    said = refimpl("bench", "--device", "cpu", "--family", "sgd")
+    assert said.out.splitlines()[-2:] == ["a machine; 7 seconds. In brackets.", "It was busy."]
+    refimpl("bench", "--device", "cpu", "--family", "launch", "--quick")
+    assert asked == [("cpu", {"sgd"}, 0.6, False, False), ("cpu", set(), 0.1, True, True)]
+    refimpl("bench", "--device", "cpu")
+    assert len(asked[-1][1]) > 20 and asked[-1][2:] == (0.6, False, True)
+
+
+def test_what_is_announced_is_counted(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bar of `progress` has as many steps as the measurement announces."""
+    from contextlib import nullcontext
+
+    steps: list[int] = []
+
+    def progress(_: str, count: int) -> Any:
+        steps.append(count)
+        return nullcontext(print)
+
+    monkeypatch.setattr(command, "progress", progress)
+    monkeypatch.setattr(pytorch, "at_hand", lambda: True)
+    for option, (module, *_) in OTHERS.items():
+        monkeypatch.setattr(module, "run", lambda *_, **__: REPORT)
+        refimpl("bench", option)
+    networks = len(planning.NETWORKS) + 1 + len(PRESETS)
+    assert steps == [networks, len(training.NETWORKS), len(attention_and_block.SIZES) + 1]
+
+
+def test_without_pytorch(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [SimpleNamespace(pytorch=1.0), SimpleNamespace(pytorch=None)]
+    monkeypatch.setattr(training, "run", lambda *_: Measured(**vars(REPORT) | {"rows": rows, "disturbed": ""}))
+    last = refimpl("bench", "--training").out.splitlines()[-1]
+    assert last == "PyTorch is not installed here: pip install torch"
+    monkeypatch.setattr(pytorch, "at_hand", lambda: False)
+    said = refimpl("bench", "--attention")
+    assert said.status == 4 and said.out == "" and "pip install torch" in said.err
+
+
+def test_an_emulated_gpu_that_cannot_be_had(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise DeviceFailed("no compiler here")
+
+    monkeypatch.setattr(emulated_gpu, "run", fails)
+    said = refimpl("bench", "--emulated")
+    assert (said.status, said.out, said.err) == (4, "", "refimpl bench: no compiler here\n")
+
+
+@pytest.mark.parametrize("option", OTHERS)
+@pytest.mark.parametrize("other", [("--family", "conv"), ("--device", "cpu"), ("--probe",)])
+def test_single_kernels_and_another_measurement_exclude_each_other(
+    option: str, other: tuple[str, ...], wrong: Wrong
+) -> None:
+    assert lacks(wrong("bench", option, *other), option, "--family", "--device", "--probe") == []
+
+
+def test_only_what_is_whole_is_written(wrong: Wrong) -> None:
+    assert lacks(wrong("bench", "--write", "--quick"), "--write", "--quick") == []
+    assert lacks(wrong("bench", "--write", "--family", "relu", "--device", "cpu"), "--write", "--family") == []
+    assert lacks(wrong("bench", "--all-reduce", "tiny-vgg"), "mpiexec -n 2 refimpl bench --all-reduce tiny-vgg") == []
