@@ -98,7 +98,7 @@ def drawn(seed: int | str, count: int = DRAWN) -> list[ChallengePoint]:
     draw = random.Random(f"refimpl challenge {seed}")
     names = [*NETWORKS] * (count // len(NETWORKS)) + draw.sample([*NETWORKS], count % len(NETWORKS))
     asked = sorted((name, draw.choice(NETWORKS[name]), draw.choice(MACHINES), draw.uniform(*SHARES)) for name in names)
-    return list(dict.fromkeys(ChallengePoint(*asked_[:3], within(*asked_)) for asked_ in asked))
+    return list(dict.fromkeys(ChallengePoint(*one[:3], within(*one)) for one in asked))
 
 
 def within(name: str, batch: int, machine: str, share: float) -> int:
