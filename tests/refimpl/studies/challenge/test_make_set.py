@@ -1,4 +1,4 @@
-"""The printed points are made again from rows, bounds and entries that are known."""
+"""The printed points are written from rows, bounds and entries that are known."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from refimpl.fit import workers
 from refimpl.studies.challenge import make_set, point_set
+from refimpl.studies.challenge.entry import entered
 from refimpl.studies.challenge.make_set import PANEL, bound_of, draw, with_best
 from refimpl.studies.challenge.point_set import BestKnown, ChallengePoint, case_of
 from refimpl.studies.challenge.score import MOST
+from refimpl.studies.grid.rows import network_of
 
 TINY = ChallengePoint("tiny-vgg", 32, "titan-x", 4 << 20)
 OTHER = ChallengePoint("lenet", 8, "k40c", 2 << 20, 0.5, BestKnown(0.75, "vdnn-all", "aa"))
@@ -33,11 +36,16 @@ def test_points_are_kept_where_the_panel_differs_and_memory_is_short(monkeypatch
 
     def study(wanted: list[Any], jobs: int, work: Any, out: str | None) -> list[dict[str, Any]]:
         asked.extend(wanted)
-        assert out == "rows.jsonl" and work is make_set.entered
+        assert out == "rows.jsonl" and work is entered
         return [{"fits": one < MOST, "slow_down": one if one < MOST else None} for each in of_each for one in each]
 
     counts: list[int] = []
-    monkeypatch.setattr(make_set, "drawn", lambda seed, count: counts.append(count) or offered)
+
+    def drawn(seed: str, count: int) -> list[ChallengePoint]:
+        counts.append(count)
+        return offered
+
+    monkeypatch.setattr(make_set, "drawn", drawn)
     monkeypatch.setattr(make_set, "study", study)
     assert [case.batch for case in draw("rows.jsonl")] == [1, 3, 5]  # fewer than are wanted: all of them
     assert counts == [4 * 67] and [one.setup for one in asked[:6]] == [*PANEL] and asked[6].batch == 1
@@ -56,7 +64,7 @@ def test_a_bound_is_kept_if_it_is_proved_and_asked_of_small_networks_alone(monke
     monkeypatch.setattr(make_set, "lower_bound", lower_bound)
     assert [bound_of(TINY, 3.0).bound for _ in answers] == [0.25, None, None]
     assert asked == [("tiny-vgg", "titan-x", 4 << 20, 3.0)] * 3
-    layers = len(make_set.network_of("tiny-vgg", 32).layers)
+    layers = len(network_of("tiny-vgg", 32).layers)
     for small, calls in ((layers - 1, 3), (layers, 4)):
         monkeypatch.setattr(make_set, "SMALL", small)
         answers.append(None)
@@ -95,7 +103,7 @@ def test_the_file_is_written_as_the_next_version(
     monkeypatch.setattr(make_set, "lower_bound", lambda *asked: SimpleNamespace(seconds=0.2, proved=True))
     monkeypatch.setattr(make_set, "draw", lambda out: [TINY])
     monkeypatch.setattr(make_set, "prove", lambda path, cases: (cases[1], BestKnown(0.6, path, "bb")))
-    monkeypatch.setattr(make_set.workers, "results", lambda work, cases, jobs: [(c, work(c)) for c in cases[::-1]])
+    monkeypatch.setattr(workers, "results", lambda work, cases, jobs: [(c, work(c)) for c in cases[::-1]])
 
     def made(*asked: str) -> tuple[int, list[ChallengePoint], str]:
         monkeypatch.setattr(sys, "argv", ["make_set", *asked])
