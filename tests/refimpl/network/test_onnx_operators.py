@@ -271,8 +271,8 @@ UNKNOWN: list[tuple[Case, tuple[Any, ...]]] = [
     (Case("Slice", [i(1, 1), i(3, 3), i(1, 2)]), ("several axes",)),
     (Case("Slice", [i(0), i(3), i(1), i(2)]), ("every second row",)),
     (Case("Gather", [i(0, 2)], {"axis": 1}), ("2 numbers", 4, "axis 1")),
-    (Case("Resize", ["x", "", np.float32([1, 1, 1.5, 1.5])], {"mode": "linear"}), ("9×9",)),
-    (Case("Resize", ["x", "", np.float32([1, 1, 2, 2])], {"antialias": 1}, opset=18), ("antialias=1",)),
+    (Case("Resize", ["x", "", np.array([1, 1, 1.5, 1.5], np.float32)], {"mode": "linear"}), ("9×9",)),
+    (Case("Resize", ["x", "", np.array([1, 1, 2, 2], np.float32)], {"antialias": 1}, opset=18), ("antialias=1",)),
     (
         Case("Attention", [w(2, 2, 9, 9)] * 2, shape=(2, 2, 9, 9), opset=23),
         ("attention",),

@@ -1,0 +1,260 @@
+"""Names of files with parts and losses, functions of Python files that make networks, errors of a user's own code."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refimpl
+from refimpl import NetworkError
+from refimpl.network.imported import own_code
+from refimpl.network.imported.sources import FILE, from_file, module_from_file, with_losses
+from tests.messages import raises_naming
+from tests.refimpl.network.onnx_files import small
+
+MINE = """import refimpl
+def make(batch, loss="softmax"):
+    b = refimpl.Builder("mine", (batch, 3, 8, 8))
+    b.conv(2, 1)
+    getattr(b, loss)()
+    return b
+def built(batch, **given):
+    return make(batch, **given).build()
+def alone():
+    return "module", (1, 3)
+def batched(batch):
+    return "module", (batch, 3)
+def three():
+    return 1, 2, 3
+def one():
+    return (1,)
+def text():
+    return "text"
+def leaves(batch):
+    raise SystemExit(3)
+def refuses(batch):
+    raise refimpl.NetworkError("my own refusal")
+no_function = 7
+class Layered:
+    def fails(self):
+        return {}["key"]
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(own_code, "known", {})
+    own_code._executed.cache_clear()
+    Path("mine.py").write_text(MINE, encoding="utf-8")
+    yield "mine.py"
+    sys.modules.pop("mine.py", None)
+
+
+#: A name → the file, its kind, and what is after it.
+NAMES: dict[str, tuple[str, str, str | None] | None] = {
+    "vgg16": None,
+    "vgg16:superneurons": None,
+    "onnx": None,
+    "a.onnx": ("a.onnx", "onnx", None),
+    "A.ONNX": ("A.ONNX", "ONNX", None),
+    "a.onnx:/end/Gemm": ("a.onnx", "onnx", "/end/Gemm"),
+    "a.onnx:a=softmax,b=c": ("a.onnx", "onnx", "a=softmax,b=c"),
+    "folder/a.py:make:=loss": ("folder/a.py", "py", "make:=loss"),
+    "a.py.onnx": ("a.py.onnx", "onnx", None),
+    "a.python": None,
+    "a.onnx:": None,
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_s_name_has_parts(name: str) -> None:
+    found = FILE.fullmatch(name)
+    assert (found and (found["path"], found["kind"], found["part"])) == NAMES[name]
+
+
+#: A name and losses → the name with them.
+WITH: list[tuple[str, list[str], str]] = [
+    ("a.onnx", ["softmax"], "a.onnx:=softmax"),
+    ("a.onnx:end", ["softmax"], "a.onnx:end=softmax"),
+    ("a.onnx", ["x=softmax"], "a.onnx:x=softmax"),
+    ("a.onnx", ["x=softmax", "y=mean_squared_error"], "a.onnx:x=softmax,y=mean_squared_error"),
+    ("a.py:make", ["softmax"], "a.py:make:=softmax"),
+    ("a.py:make", ["x=a", "y=b"], "a.py:make:x=a,y=b"),
+    ("a.py", ["softmax"], "a.py"),
+]
+
+
+@pytest.mark.parametrize(("name", "losses", "found"), WITH)
+def test_losses_become_part_of_a_name(name: str, losses: list[str], found: str) -> None:
+    assert with_losses(name, losses) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "losses", "says"),
+    [
+        ("vgg16", ["softmax"], ("vgg16", "--loss")),
+        ("a.onnx", ["softmax", "pixel_softmax"], ("--loss softmax --loss pixel_softmax", "NODE=LOSS")),
+        ("a.onnx", ["x=softmax", "pixel_softmax"], ("x=softmax", "NODE=LOSS")),
+        ("a.onnx:end", ["x=softmax"], ("x=softmax", "--output end")),
+    ],
+)
+def test_losses_that_do_not_fit_a_name(name: str, losses: list[str], says: tuple[str, ...]) -> None:
+    with raises_naming(NetworkError, *says):
+        with_losses(name, losses)
+
+
+def test_a_name_s_losses_reach_the_file(mine: str) -> None:
+    f = small()
+    f.node("Gemm", "flat", f.weight("auxiliary", 2, 5), transB=1, to="other")
+    Path("two.onnx").write_bytes(f.model("end", "other").SerializeToString())
+
+    def ends(name: str, batch: int | None = 2) -> list[tuple[str, str]]:
+        network = from_file(name, batch)
+        assert network is not None and network.batch == (batch or 32)
+        return [(output.layer.producers[0].name, output.layer.kind) for output in network.outputs]
+
+    assert ends("two.onnx:/end/Gemm") == [("/end/Gemm", "softmax")]
+    assert ends(" two.onnx:/other/Gemm=mean_squared_error ", None) == [("/other/Gemm", "mean_squared_error")]
+    assert ends("two.onnx:/end/Gemm=softmax,/other/Gemm=binary_cross_entropy") == [
+        ("/end/Gemm", "softmax"),
+        ("/other/Gemm", "binary_cross_entropy"),
+    ]
+    with raises_naming(NetworkError, "/end/Gemm"):
+        from_file("two.onnx:/end/Gemm=softmax,/end/Gemm=binary_cross_entropy", 2)
+    assert [kind for _, kind in ends("mine.py:make:=pixel_softmax", None)] == ["pixel_softmax"]
+    assert [kind for _, kind in ends("mine.py:built:=pixel_softmax")] == ["pixel_softmax"]
+    assert [kind for _, kind in ends("mine.py:make")] == ["softmax"]
+    assert from_file("vgg16", None) is None
+
+
+#: What is after the file's name → what the refusal names.
+REFUSED = {
+    "mine.py": ("mine.py:make",),
+    "mine.py::=softmax": ("mine.py:make",),
+    "mine.py:mak": ("mak", "make"),
+    "mine.py:no_function": ("no_function",),
+    "mine.py:text": ("text(batch=2)", "TypeError"),
+    "mine.py:batched": ("batched", "tuple"),
+    "mine.py:batched:=softmax": ("batched", "loss"),
+    "mine.py:leaves": ("leaves(batch=2)", "line 20", "SystemExit: 3"),
+    "mine.py:refuses": ("my own refusal",),
+    "none.py:make": ("none.py",),
+    "none.onnx": ("none.onnx",),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_file_s_function_that_makes_no_network(mine: str, name: str) -> None:
+    with raises_naming(NetworkError, *REFUSED[name]):
+        from_file(name, 2)
+
+
+def test_a_module_and_its_example(mine: str) -> None:
+    assert module_from_file("mine.py:alone", None) == ("module", (1, 3))
+    assert module_from_file("mine.py:batched", 5) == ("module", (5, 3))
+    assert module_from_file("mine.py:batched", None) == ("module", (32, 3))
+    for name, batch, says in (
+        ("mine.py:alone", 4, ("mine.py:alone", "--batch")),
+        ("mine.py:three", None, ("3 values", "(module, example)")),
+        ("mine.py:one", None, ("1 value", "(module, example)")),
+        ("mine.py:text", None, ("str", "(module, example)")),
+        ("mine.py", None, ("my_file.py:make",)),
+        ("a.onnx:end", None, ("my_file.py:make",)),
+        ("vgg16", None, ("my_file.py:make",)),
+    ):
+        with raises_naming(NetworkError, *says):
+            module_from_file(name, batch)
+
+
+# -- own_code ----------------------------------------------------------------------------------------------------------
+
+
+def failure(function: Any) -> Exception:
+    try:
+        function()
+    except Exception as error:
+        return error
+    raise AssertionError("it did not fail")
+
+
+def test_an_error_names_the_innermost_line_of_the_users(mine: str) -> None:
+    module = own_code.executed(mine, 1)
+    error = failure(module.Layered().fails)
+    assert own_code.line_of(error) == "mine.py, line 26, in fails"
+    assert own_code.error_line(error) == "mine.py, line 26, in fails: KeyError: 'key'"
+    assert own_code.raised(error)
+    error = failure(lambda: refimpl.networks.build("vgg17"))
+    assert not own_code.raised(error) and own_code.line_of(error) is None
+    assert own_code.error_line(ValueError()) == "ValueError"
+    assert own_code.error_line(ValueError("two\n  lines")) == "ValueError: two lines"
+    error = failure(lambda: module.refuses(3))
+    assert own_code.line_of(error) == "mine.py, line 22, in refuses" and not own_code.raised(error), "a refusal of ours"
+
+
+def test_a_file_that_fails_when_it_is_executed(mine: str) -> None:
+    Path("fails.py").write_text("first = 1\nsecond = first / 0\n", encoding="utf-8")
+    with raises_naming(NetworkError, "fails.py", "line 2", "ZeroDivisionError"):
+        own_code.executed("fails.py", 1)
+
+
+def test_a_file_is_executed_once_for_each_change(mine: str) -> None:
+    first = own_code.executed(mine, 1)
+    assert own_code.executed(mine, 1) is first and sys.modules[mine] is first
+    assert own_code.executed(mine, 2) is not first
+    assert sys.path.count(str(Path.cwd())) == 1, "at the end of the path, once"
+    assert sys.path[-1] == str(Path.cwd())
+
+
+def test_which_lines_are_the_users_own(mine: str, tmp_path: Path) -> None:
+    assert not own_code.is_own(str(tmp_path / "mine.py")), "nothing has been executed yet"
+    own_code.executed(mine, 1)
+    assert own_code.is_own(str(tmp_path / "mine.py")) and own_code.is_own(str(tmp_path / "folder" / "other.py"))
+    assert not own_code.is_own(str(tmp_path / "site-packages" / "other.py"))
+    assert not own_code.is_own("<string>") and not own_code.is_own(str(tmp_path.parent / "other.py"))
+    assert not own_code.is_own(refimpl.__file__)
+
+
+def test_modules_are_imported_from_the_working_directory(mine: str, tmp_path: Path) -> None:
+    (tmp_path / "my_own_package").mkdir()
+    (tmp_path / "my_own_package" / "__init__.py").write_text("value = 4\n", encoding="utf-8")
+    (tmp_path / "my_own_module.py").write_text("value = 3\n", encoding="utf-8")
+    for name, value, place in (
+        ("my_own_module", 3, tmp_path),
+        ("my_own_package", 4, tmp_path / "my_own_package"),
+        ("onnx", None, Path(sys.modules["onnx"].__file__ or "").parent),
+        ("tests.messages", None, Path(str(sys.modules["tests.messages"].__file__))),
+    ):
+        found = own_code.imported(name)
+        assert value is None or found.value == value
+        assert own_code.known[name] == place.resolve(), name
+        if value:
+            del sys.modules[name]
+    with pytest.raises(ImportError):
+        own_code.imported("there_is_no_such_module_here")
+
+
+def test_the_contents_of_the_files_that_a_text_names(mine: str) -> None:
+    Path("box.toml").write_text("a = 1\n", encoding="utf-8")
+    Path("pack").mkdir()
+    Path("pack/__init__.py").write_text("", encoding="utf-8")
+    toml, own, empty = (
+        hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in ("box.toml", mine, "pack/__init__.py")
+    )
+    assert own_code.content("box.toml") == [toml]
+    assert own_code.content("mine.py:make box.toml") == [own, toml]
+    assert own_code.content("offload=mine:Maps,prefetch=pack:Other") == [own, empty]
+    assert own_code.content("vgg16 vdnn-all offload=none:Maps") == []
+
+
+def test_an_error_in_our_line_says_whose_answer_it_may_be(mine: str) -> None:
+    own_code.executed(mine, 1)
+    error = failure(lambda: refimpl.networks.lenet(batch=2).layers[10**6])
+    said = own_code.suspected_error_line(error)
+    assert said.startswith("IndexError: ") and "mine.py" in said and Path(__file__).name in said
