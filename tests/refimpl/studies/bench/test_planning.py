@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from refimpl.names.presets import PRESETS
 from refimpl.studies.bench import planning
 from refimpl.studies.bench.planning import PHASES, Growth, PlanningCase, PlanningRow
 
@@ -73,3 +76,37 @@ def test_the_report_is_written_as_a_page_as_json_and_between_the_markers(tmp_pat
         assert "| combined | 0.5 | 10.00 s | 90.00 s | not measured: more than 5 minutes expected | 2.00 |" in text
         assert "| growth of every preset, exponent | 1.15 | 2.00 (combined) | missed |" in text
     assert json.loads(as_json.read_text())["exponents"]["plan"] == report.exponents["plan"]
+
+
+def test_a_run_measures_everything_once_and_announces_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of the report; what is measured is replaced by numbers that say what they are of."""
+    asked: list[tuple[str, int]] = []
+    heard: list[str] = []
+
+    def measure(case: PlanningCase, turns: int) -> PlanningRow:
+        asked.append((str(case), turns))
+        return PlanningRow(str(case), 10 ** len(asked), 50, 0.5, len(asked), 1.0, 2.0)
+
+    def growth(preset: str, sizes: list[str], turns: int) -> Growth:
+        assert sizes == [f"of {name}" for name in planning.SIZES] and turns == 2
+        return Growth(preset, 0.5, [10, 100], [1.0, 10.0 if preset == "accudnn" else 1.0])
+
+    monkeypatch.setattr(planning, "measure", measure)
+    monkeypatch.setattr(planning, "measure_tuner", lambda turns: 61.0 + turns)
+    monkeypatch.setattr(planning, "measure_given_up", lambda turns: turns / 1000)
+    monkeypatch.setattr(planning, "measure_growth", growth)
+    monkeypatch.setattr(planning, "Size", SimpleNamespace(named="of {}".format))
+    monkeypatch.setattr(planning, "load_average", lambda: 0.25)
+    report = planning.run(2, heard.append)
+    names = [str(case) for case in planning.NETWORKS]
+    assert asked == [(name, 2) for name in names]
+    others = [f"{preset}, {' '.join(planning.SIZES)}" for preset in PRESETS]
+    assert heard == [*names, f"tune {planning.TUNE}", *others]
+    assert (report.tune, report.given_up, report.load, report.turns) == (63.0, 0.002, 0.25, 2)
+    assert [one.preset for one in report.growth] == [*PRESETS]
+    deep = [row for row in report.rows if row.network in planning.DEEP]
+    assert report.exponents["plan"] == pytest.approx(
+        np.polyfit([np.log(row.layers) for row in deep], [np.log(row.plan) for row in deep], 1)[0]
+    )
+    assert report.exponents["build"] == pytest.approx(0.0)
+    assert ["growth of every preset, exponent", "1.15", "1.00 (accudnn)", "met"] in report.tables()[2].rows

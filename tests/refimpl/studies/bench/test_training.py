@@ -49,3 +49,12 @@ def test_the_report_is_written_as_a_page_as_json_and_between_the_markers(tmp_pat
         assert "| lenet(128) | 300.0 |   |   |   | 1.1 | not measured |" in text
         assert "busy with other work (load 2.0)" in text and "old" not in text
     assert json.loads(as_json.read_text())["rows"][1]["network"] == "vgg16"
+
+
+def test_a_run_measures_every_network_for_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr(training, "measure", lambda *given: given)
+    monkeypatch.setattr(training, "load_average", lambda: 0.5)
+    report = training.run(7.0, heard.append)
+    assert report.rows == [(name, batch, 7.0) for name, batch in training.NETWORKS] and report.load == 0.5
+    assert heard == [f"{name}({batch})" for name, batch in training.NETWORKS] and report.threads >= 1

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
+from refimpl.report.tables import Column, Table
 from refimpl.studies.reproduce import PAPERS, Paper
-from refimpl.studies.reproduce.evaluation import Part, Tally, reproduced_json, summary_table
+from refimpl.studies.reproduce.evaluation import Part, Tally, one_table, reproduced_json, summary_table
 from refimpl.studies.reproduce.published import Found, Published, Reproduced
 from refimpl.studies.reproduce.vdnn.figures import DEEP, POLICIES
 from tests.messages import lacks
@@ -226,6 +228,113 @@ def test_all_papers_in_one_run(refimpl: Command, wrong: Wrong, monkeypatch: pyte
     assert "old" not in text and "| all | 2 | 1 | 1 | 2 | 15.0% | 0 | – |" in text and text.endswith("after\n")
     assert lacks(wrong("reproduce", "all", "--only", "peak"), "--only", "one", "two") == []
     assert lacks(wrong("reproduce", "all", "--run"), "--run", "one", "two") == []
+
+
+COMMAND = "refimpl.studies.reproduce.command"
+
+
+@dataclass(frozen=True)
+class DrawnPaper(Paper):
+    """A paper with pictures of two of its three parts, and a measurement that says what it was asked."""
+
+    def parts(self) -> dict[str, Part]:
+        def part(name: str, draw: bool) -> Part:
+            found = Found([], [DrawnRow(name, 1.5)])
+            table = one_table(f"Table of {name}", (Column("name", "name"), Column("number", "number", str)))
+            picture: Any = (lambda rows: rows[0].name) if draw else None
+            return Part(name, "", 2, lambda watch: found, table, picture, beside=False)
+
+        return {name: part(name, draw) for name, draw in (("first", True), ("second", False), ("third", True))}
+
+    def measured(self) -> Any:
+        return Measuring
+
+
+@dataclass(frozen=True)
+class DrawnRow:
+    name: str
+    number: float
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """In place of a paper's measurement."""
+
+    asked: ClassVar[list[Any]] = []
+    device: ClassVar[str] = "a device"
+
+    @staticmethod
+    def rounds(backend: str, iterations: int) -> int:
+        return len(backend) * iterations
+
+    @classmethod
+    def measure(cls, request: Any) -> Measuring:
+        cls.asked.append(request)
+        return cls()
+
+    def tables(self) -> list[Table]:
+        return [Table("measured", ["what"], [["a row"]])]
+
+    def notes(self) -> list[str]:
+        return ["Not measured: the rest."]
+
+    def write(self, root: Path, paper: str, title: str) -> list[Path]:
+        return [root / f"{paper}-{title}.md"]
+
+
+@pytest.fixture
+def one_paper(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The command knows `DrawnPaper` alone; what is drawn and measured."""
+    paper = DrawnPaper("One", "one", "a network", "vdnn-all", "--batch 1")
+    saved: list[Any] = []
+    monkeypatch.setattr(f"{COMMAND}.PAPERS", {"one": paper})
+    monkeypatch.setattr(f"{COMMAND}.save", lambda figure, path: saved.append((figure, path.name)))
+    monkeypatch.setattr(f"{COMMAND}.root", lambda: Path("/docs"))
+    monkeypatch.setattr("refimpl.machine.here.gpu_at_hand", lambda: False)
+    Measuring.asked.clear()
+    return saved
+
+
+def test_each_part_has_its_table_and_its_picture(refimpl: Command, one_paper: list[Any], tmp_path: Path) -> None:
+    said = refimpl("reproduce", "one", "--picture", tmp_path / "a.svg")
+    assert one_paper == [("first", "a-first.svg"), ("third", "a-third.svg")]
+    titles = [line for line in said.out.splitlines() if line.startswith(("Table", "Picture"))]
+    pictures = [f"Picture: {tmp_path}/a-{name}.svg" for name in ("first", "third")]
+    assert titles == ["Table of first", "Table of second", "Table of third", *pictures]
+    said = refimpl("reproduce", "one", "--only", "third", "--only", "second", "--picture", tmp_path / "a.svg", "--json")
+    assert one_paper[2:] == [("third", "a.svg")], "the only one has the name that was given"
+    assert json.loads(said.out) == {
+        "paper": "one", "published": [], "second": [{"name": "second", "number": 1.5}],
+        "third": [{"name": "third", "number": 1.5}],
+    }  # fmt: skip
+
+
+def test_a_measurement_is_asked_for_and_shown(refimpl: Command, wrong: Wrong, one_paper: list[Any]) -> None:
+    words = ("reproduce", "one", "--run", "--network", "lenet", "--batch", 3, "--budget", "2GiB", "--iterations", 7)
+    said = refimpl(*words, "--write")
+    assert said.out.split() == [
+        "One,",
+        "measured",
+        "on",
+        "a",
+        "device",
+        "measured",
+        "what",
+        "a",
+        "row",
+        "Not",
+        "measured:",
+        "the",
+        "rest.",
+    ]
+    assert said.err.endswith("written: /docs/one-One.md\n")
+    (asked,) = Measuring.asked
+    assert (asked.network, asked.batch, asked.policy, asked.budget, asked.backend, asked.iterations) == (
+        "lenet", 3, "vdnn-all", "2GiB", "cpu", 7,
+    )  # fmt: skip
+    assert json.loads(refimpl(*words, "--policy", "accudnn", "--json").out) == {}
+    assert Measuring.asked[1].policy == "accudnn"
+    assert lacks(wrong("reproduce", "one", "--run", "--picture", "a.svg"), "--picture", "--run") == []
 
 
 def summary() -> dict[str, list[str]]:

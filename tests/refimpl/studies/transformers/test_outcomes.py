@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,8 +17,9 @@ import pytest
 import refimpl
 from refimpl import cli
 from refimpl.names.presets import setup
+from refimpl.report.markdown import put_between
 from refimpl.studies.grid.rows import network_of
-from refimpl.studies.transformers import command
+from refimpl.studies.transformers import command, written_page
 from refimpl.studies.transformers.outcome_tables import fastest_table, largest_cell, of, slow_down_table
 from refimpl.studies.transformers.outcomes import (
     MACHINES,
@@ -32,8 +36,16 @@ from refimpl.studies.transformers.outcomes import (
     setup_of,
     written,
 )
-from refimpl.studies.transformers.probability_maps import PROBABILITIES_AGAIN, SHOWN, compared, maps_table, setups
-from refimpl.studies.transformers.written_page import PAGE, STORED, tables, with_tables
+from refimpl.studies.transformers.probability_maps import (
+    PROBABILITIES_AGAIN,
+    SHOWN,
+    TwoPlans,
+    compared,
+    maps_table,
+    setups,
+)
+from refimpl.studies.transformers.probability_maps import SHARES as MAP_SHARES
+from refimpl.studies.transformers.written_page import PAGE, STORED
 
 ROOT = Path(__file__).parents[4]
 TINY, MACHINE = {"tiny-gpt": 64}, "rtx-4090"
@@ -156,11 +168,30 @@ def test_who_is_fastest_and_the_mean() -> None:
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_pages_tables_are_those_of_the_stored_outcomes() -> None:
-    page = (ROOT / PAGE).read_text(encoding="utf-8")
+def test_the_page_and_its_pictures_are_those_of_the_stored_outcomes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`refimpl transformers --all --write` with them leaves all as it is."""
+    drawn: dict[Path, str] = {}
+    monkeypatch.setattr(written_page, "save", lambda figure, path: drawn.update({path: figure.texts[0].get_text()}))
+    for path in (PAGE, STORED):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes((ROOT / path).read_bytes())
+    text = (tmp_path / PAGE).read_text(encoding="utf-8")
+    (tmp_path / PAGE).write_text(put_between(text, "mean slow-down", "another"), encoding="utf-8")
+    (tmp_path / STORED).write_text("", encoding="utf-8")
     stored = read_outcomes(ROOT / STORED)
-    assert with_tables(page, tables(stored, NETWORKS)) == page, "refimpl transformers --all --write"
     assert {one.network for one in stored} == {*NETWORKS} and {one.machine for one in stored} == {*MACHINES}
+    paths = [*written_page.write(stored, NETWORKS, tmp_path)]
+    assert (tmp_path / PAGE).read_text(encoding="utf-8") == text
+    assert (tmp_path / STORED).read_bytes() == (ROOT / STORED).read_bytes()
+    pictures = tmp_path / "docs" / "pictures"
+    assert drawn == {
+        pictures / "transformers-over-budget.png": "Transformers: slow-down over budget",
+        pictures / "transformers-largest.png": "Transformers: the largest batch",
+        pictures / "transformers-block.png": "A block of gpt2: what each rule does",
+    }
+    assert paths == [tmp_path / STORED, tmp_path / PAGE, *drawn]
 
 
 @pytest.mark.parametrize(
@@ -254,3 +285,63 @@ def test_options_that_make_no_sense_are_refused_in_a_line(words: list[str], caps
     assert cli.main(["transformers", *words]) != 0
     said = capsys.readouterr()
     assert said.out == "" and len(said.err.strip().splitlines()) == 1
+
+
+# -- the command and the page, of outcomes and plans that are made by hand ---------------------------------------------
+
+
+def bar(steps: list[Any]) -> Callable[[str, int], Any]:
+    """In place of `progress`: how many steps it is to have, then what is announced."""
+
+    def progress(_: str, count: int) -> Any:
+        steps.append(count)
+        return nullcontext(steps.append)
+
+    return progress
+
+
+def by_hand(name: str, batch: int, machine: str, effort: int, watch: Callable[[str], None]) -> list[TwoPlans]:
+    """In place of planning: the numbers say what was asked."""
+    watch(f"{name}, {machine}")
+    return [TwoPlans("vdnn-all", share, 2**30, 1.0 + effort, float(batch), 3, 4, 12) for share in (0.5, None)]
+
+
+def test_maps_of_every_network_on_every_machine(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    steps: list[Any] = []
+    monkeypatch.setattr(command, "compared", by_hand)
+    monkeypatch.setattr(command, "progress", bar(steps))
+    networks = ("--network", "gpt2", "--network", "bert-base", "--network", "gpt2")
+    words = ["transformers", "--maps", *networks, "--machine", "h100", "--machine", "a100-80g", "--effort", "7"]
+    assert cli.main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    asked = [(one["network"], one["batch"], one["machine"]) for one in found]
+    assert asked == [(name, NETWORKS[name], on) for name in ("gpt2", "bert-base") for on in ("h100", "a100-80g")]
+    assert [one["plans"][0]["workspace"] for one in found] == [8.0] * 4
+    assert steps[0] == 4 * len(MAP_SHARES) * len(setups()) and len(steps) == 5
+    assert cli.main(words) == 0
+    assert "bert-base(16) on a100-80g" in capsys.readouterr().out
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / PAGE
+    page.write_text("a\n<!-- begin probability maps -->\nold\n<!-- end probability maps -->\nb\n")
+    monkeypatch.setattr(refimpl, "__file__", str(tmp_path / "refimpl" / "__init__.py"))
+    assert cli.main(["transformers", "--maps", "--write", "--effort", "7"]) == 0
+    said = capsys.readouterr()
+    assert said.err.endswith(f"written: {page}\n") and "| vdnn-all | 8.000 / 8.000 (3, 4) |" in page.read_text()
+    assert "old" not in page.read_text()
+
+
+def test_a_largest_batch_is_announced_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is planned once more, so the bar has a step for it."""
+    steps: list[Any] = []
+
+    def answered(asked: list[Question], jobs: int, out: Path, watch: Callable[[dict[str, Any]], None]) -> None:
+        steps.append((len(asked), jobs, out))
+        watch({"network": "a name"})
+
+    monkeypatch.setattr(command, "progress", bar(steps))
+    monkeypatch.setattr(command, "outcomes", answered)
+    command.planned(argparse.Namespace(effort=3, out="rows.jsonl", jobs=5), TINY, [MACHINE])
+    asked = questions(TINY, [MACHINE], effort=3)
+    assert steps == [len(asked) + len(POLICIES), (len(asked), 5, Path("rows.jsonl")), "a name"]
