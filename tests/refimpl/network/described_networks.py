@@ -1,9 +1,10 @@
-"""Every named network as one line: images, layers of each kind, parameters, and a checksum of all of its layers.
+"""Every named network as one line: images, layers of each kind, parameters, bytes, and checksums of all that it is.
 
     python -m tests.refimpl.network.described_networks --write    writes tests/data/networks.txt
-    python -m tests.refimpl.network.described_networks lenet      prints the layers that a checksum is of, to compare
+    python -m tests.refimpl.network.described_networks lenet      prints what the checksums are of, to compare
 
-A network's checksum changes with the name, the options or the shape of any layer.
+One checksum is of the layers: names, options and shapes.  The other is of the tensors, their first values, and the
+calls of every step.  The networks for teaching have them for inference and for other ways of training, too.
 """
 
 from __future__ import annotations
@@ -11,14 +12,32 @@ from __future__ import annotations
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+from refimpl.backend.initial_state import first_values
 from refimpl.network import Network
+from refimpl.network.accounting import network_wide, summary, total
+from refimpl.network.call import Call
 from refimpl.network.zoo import FAMILIES, NETWORKS, build
 
 TABLE = Path(__file__).parents[2] / "data" / "networks.txt"
 NAMES = (*NETWORKS, *(name.replace("DEPTH", "137") for name in FAMILIES))
+
+
+def first_weights(network: Network) -> str:
+    return next(layer.name for layer in network.layers if layer.parameters)
+
+
+#: Of the networks for teaching: what is made of one.
+FORMS: dict[str, Callable[[Network], Network]] = {
+    "forward only": Network.inference,
+    "2 ranks": lambda network: network.data_parallel(2, 4096),
+    "AdamW, clipped": lambda network: network.trained_by("adamw", 1.0, "weights"),
+    "first layer frozen": lambda network: network.trained_by(frozen=[first_weights(network)]),
+}
+TAUGHT = [name for name in NETWORKS if name.startswith(("tiny-", "lenet")) and not name.endswith(":vdnnpp")]
 
 
 def layer_lines(network: Network) -> Iterator[str]:
@@ -31,14 +50,45 @@ def layer_lines(network: Network) -> Iterator[str]:
         yield f"{layer}: {layer.kind} of {reads} {dict(layer.options)}{shares} relu {relu}: {layer.shape} {shapes}"
 
 
+def call_line(call: Call) -> str:
+    """A call: its function and arguments, what it reads, writes and updates, and what it costs."""
+    given = {name: value for name, value in call.arguments.items() if name != "layer"}
+    costs = f"{call.flops} operations, scratch {call.scratch}, once {call.once}"
+    return f"    {call.function} {given} reads {call.reads} writes {call.writes} updates {call.updates}: {costs}"
+
+
+def step_lines(network: Network) -> Iterator[str]:
+    """Each tensor with its kind, bytes and first values; each step with its calls; the sums of the summary."""
+    firsts = {tensor: values for tensor, *values in first_values(network)}
+    for tensor in (*network.resident, *network.managed):
+        where = "managed" if tensor.managed else "resident"
+        yield f"{tensor}: {where} {tensor.kind} {tensor.dtype} {tensor.shape} {tensor.nbytes} {firsts.get(tensor, '')}"
+    for step in network.steps:
+        yield f"{step}: {step.reads} {step.writes} {step.updates} {step.flops}"
+        yield from map(call_line, step.calls)
+    yield f"{total(summary(network))} {network_wide(network, 1000)}"
+
+
+def checksum(lines: Iterator[str]) -> str:
+    return f"{zlib.crc32(chr(10).join(lines).encode()):08x}"
+
+
 def described(name: str) -> str:
-    """One line, for the network's own number of images."""
+    """One line, for the network's own number of images; and one for each of the forms."""
     network = build(name)
     kinds = Counter(layer.kind for layer in network.layers)
     layers = " ".join(f"{kind}:{kinds[kind]}" for kind in sorted(kinds))
     images = "×".join(map(str, network.input.shape))
-    checksum = zlib.crc32("\n".join(layer_lines(network)).encode())
-    return f"{network.name}  {images}  {layers}  {network.parameter_count} parameters  {checksum:08x}"
+    sums: list[Any] = [f"{network.parameter_count} parameters", f"{network.managed_bytes} + {network.resident_bytes} B"]
+    lines = [
+        "  ".join([network.name, images, layers, *sums, checksum(layer_lines(network)), checksum(step_lines(network))])
+    ]
+    for form, make in FORMS.items() if name in TAUGHT else ():
+        made = make(network)
+        lines.append(
+            f"{made.name}: {form}  {made.managed_bytes} + {made.resident_bytes} B  {checksum(step_lines(made))}"
+        )
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -46,7 +96,8 @@ def main() -> None:
         TABLE.write_text("".join(f"{described(name)}\n" for name in NAMES), encoding="utf-8")
     for name in sys.argv[1:]:
         if name != "--write":
-            print("\n".join(layer_lines(build(name))))
+            network = build(name)
+            print("\n".join((*layer_lines(network), *step_lines(network))))
 
 
 if __name__ == "__main__":

@@ -162,10 +162,10 @@ def test_a_network_s_function_has_the_batch_of_its_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_layer_of_a_network_has_changed_unnoticed(name: str) -> None:
+def test_nothing_of_a_network_has_changed_unnoticed(name: str) -> None:
     """Published figures are compared with these very networks; described_networks.py writes the table again."""
     found = described(name)
-    assert found in TABLE.read_text(encoding="utf-8").splitlines()
+    assert f"\n{found}\n" in f"\n{TABLE.read_text(encoding='utf-8')}"
     assert found.startswith(f"{name}  "), "its own name"
 
 

@@ -16,7 +16,10 @@ from torch.nn import functional  # noqa: E402
 
 from refimpl.torch import PlannedError  # noqa: E402
 from refimpl.torch.exporting import ExportedModule, Slot, as_it_trains  # noqa: E402
-from refimpl.torch.iteration import path_to_last  # noqa: E402
+from refimpl.torch.iteration import Iteration, path_to_last  # noqa: E402
+from refimpl.torch.reporting import measured, report  # noqa: E402
+from refimpl.torch.step_orders import StepOrders  # noqa: E402
+from refimpl.torch.transfers import Transfers  # noqa: E402
 from tests.messages import raises_naming  # noqa: E402
 
 
@@ -157,3 +160,35 @@ def test_the_last_of_an_operators_nodes_is_the_first_that_was_made() -> None:
     assert path_to_last(out.grad_fn, [before.grad_fn]) == (0, 0), "the sum"
     assert path_to_last(first.grad_fn, [before.grad_fn]) == ()
     assert path_to_last(before.grad_fn, []) == (), "a weight's node is no operator's"
+
+
+def test_a_buffer_gets_its_value_at_the_end_of_forward() -> None:
+    """As exports of operators that change nothing in place list it."""
+    module = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    module[0].register_buffer("seen", torch.zeros(2, 3))
+    x = torch.randn(2, 3)
+    exported = ExportedModule(module, (x,), {})
+    exported.written = [("0.seen", exported.outputs[0])]
+    plan: dict[str, Any] = {"layers": {}, "maps": {}, "nodes": {}, "steps": []}
+    (out,) = Iteration(exported, StepOrders(plan), Transfers(), lean=False).forward([x])
+    assert torch.equal(out, module(x)) and torch.equal(out, module[0].seen) and not module[0].seen.requires_grad
+
+
+def test_a_report_sets_what_was_measured_beside_the_prediction() -> None:
+    predicted = {"held": 1 << 20, "peak": 3 << 20, "out": 5 << 20, "in": 6 << 20, "gradients_out": 7 << 20}
+    last = SimpleNamespace(held=9 << 20, moved=lambda: (10 << 20, 11 << 20), table=SimpleNamespace(recomputed=12))
+    orders = SimpleNamespace(plan={"predicted": predicted, "resident": 1 << 20, "keeps": "pytorch"})
+    planned = SimpleNamespace(last=last, orders=orders, parameters=lambda: iter(()))
+    meter = SimpleNamespace(peak=13 << 20)
+    assert measured(planned, meter) == {"held": 9 << 20, "peak": 14 << 20, "out": 10 << 20, "in": 11 << 20}
+    assert measured(planned)["peak"] is None
+    rows = [line.split() for line in report(planned, meter).splitlines()]
+    assert [row[-4::2] for row in rows[1:5]] == [["1", "9"], ["4", "14"], ["5", "10"], ["6", "11"]]
+    assert rows[5][-1] == "12" and {"7", "gradients,"} <= {*rows[6]} and len(rows) == 7
+    del predicted["gradients_out"]
+    assert len(report(planned).splitlines()) == 6 and "not counted" in report(planned)
+    orders.plan["keeps"] = "own"
+    assert 'keeps="pytorch"' in report(planned)
+    planned.last = None
+    with raises_naming(PlannedError, "report"):
+        report(planned)
