@@ -332,3 +332,18 @@ def test_every_public_error_is_of_one_class() -> None:
     public = [getattr(refimpl, name) for name in dir(refimpl)]
     errors = [one for one in public if isinstance(one, type) and issubclass(one, Exception)]
     assert len(errors) >= 9 and all(issubclass(one, refimpl.RefimplError) for one in errors)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_reader_who_has_seen_enough_ends_the_command(
+    options: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A closed pipe is no failure, and nothing is said of it."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "w", encoding="utf-8") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        assert main(["list", "presets", *options]) == 0
+        pipe.flush()  # nothing is left that cannot be written
+        monkeypatch.undo()
+    assert capfd.readouterr().err == ""

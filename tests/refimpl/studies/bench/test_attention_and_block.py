@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from refimpl.studies.bench import attention_and_block as measuring
+from refimpl.studies.bench import rivals
 from refimpl.studies.bench.attention_and_block import FUSED, MATH, MODULE, AttentionReport, AttentionSizes, BesideTorch
 
 
@@ -45,3 +46,42 @@ def test_the_page_says_what_is_met_and_what_is_missed(tmp_path: Path) -> None:
     assert "| attention | fused | 300.0 | 100.0 | 3.00 | 3 | met |" in text and "old" not in text
     assert "| a block | a module | 200.0 | 100.0 | 2.00 | 1.3 | missed |" in text
     assert "Processor time on 1 thread, the least of 7 turns." in text
+
+
+def test_a_run_measures_each_size_and_a_block(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With as many threads as are its own; PyTorch has those that it had before, whatever happens."""
+    heard: list[str] = []
+    before = torch.get_num_threads()
+    rows = {size.name: [BesideTorch(size.name, path, 1.0, 2.0) for path in (MATH, FUSED)] for size in measuring.SIZES}
+    used: list[int] = []
+
+    def of_attention(size: AttentionSizes, turns: int) -> list[BesideTorch]:
+        used.append(torch.get_num_threads())
+        return rows[size.name] if turns == 7 else []
+
+    monkeypatch.setattr(measuring, "thread_count", lambda: before + 1)
+    monkeypatch.setattr(measuring, "of_attention", of_attention)
+    block = BesideTorch("a block", MODULE, 3.0, 4.0)
+    monkeypatch.setattr(measuring, "of_block", lambda turns: block)
+    report = measuring.run(7, heard.append)
+    assert report.rows == [*(row for size in measuring.SIZES for row in rows[size.name]), block]
+    assert heard == [*(size.name for size in measuring.SIZES), "a block"]
+    assert {*used} == {before + 1} == {report.threads} and torch.get_num_threads() == before and report.turns == 7
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_pytorchs_attention_is_the_softmax_of_the_products(torch: Any, causal: bool) -> None:
+    """Forward by hand, and backward by differentiating that, twice from one output."""
+    torch.manual_seed(0)
+    q, k, v, dy = (torch.randn(1, 2, 5, 4, dtype=torch.float64) for _ in range(4))
+    given = [one.clone().requires_grad_() for one in (q, k, v)]
+    products = given[0] @ given[1].transpose(-1, -2) / 2
+    later = torch.ones(5, 5).triu(1).bool()
+    by_hand = (products.masked_fill(later, -float("inf")) if causal else products).softmax(-1) @ given[2]
+    torch.testing.assert_close(rivals.torch_attention(torch, "forward", causal)(q, k, v, dy), by_hand)
+    backward = rivals.torch_attention(torch, "backward", causal)
+    for factor in (1.0, 3.0):
+        found = backward(q, k, v, factor * dy)
+        wanted = torch.autograd.grad(by_hand, given, factor * dy, retain_graph=True)
+        for one, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one, other)
