@@ -92,8 +92,6 @@ def _both(x_shape: Sequence[int], reach: Sequence[int], options: Mapping[str, An
     for size, window, stride, before, after in zip(
         x_shape[2:], reach, options["stride"], pad[:2], pad[2:], strict=True
     ):
-        if window < 1 or stride < 1 or min(pad) < 0:
-            raise ValueError(f"window {window}, stride {stride} and padding {pad} must be at least 1, 1 and 0")
         room = size + before + after - window
         count = (-(-room // stride) if ceil else room // stride) + 1
         if ceil and (count - 1) * stride >= size + before:

@@ -263,7 +263,88 @@ WRONG = {
     ),
     "no pixels": (lambda: [b := builder(), b.fc(3), b.pixel_softmax()], ("pixel_softmax1", (2, 3), "softmax")),
     "layer": (lambda: finished().build().layer("sofmax1"), ("sofmax1", "softmax1")),
+    "a second input of other images": (
+        lambda: builder().add_input("more", (3, 1, 4, 4)), ("net", "more", (3, 1, 4, 4), "(2, channels"),
+    ),
+    "a second input of no rows": (lambda: builder().add_input("more", (2, 1, 0, 4)), ("more", (2, 1, 0, 4))),
+    "a second input of tokens and channels": (
+        lambda: builder().add_input("more", (2, 1, 4, 4), "int32"), ("more", "(2, tokens)"),
+    ),
+    "a second input's name": (lambda: builder().add_input("input", (2, 1, 4, 4)), ("net", "input")),
+    "a pooling of rows": (lambda: [b := builder(), b.fc(3), b.pool_to(1, name="p")], ("p", (2, 3))),
+    "another formula": (lambda: builder().gelu("sigmoid"), ("gelu", "sigmoid", "none or tanh")),
+    "a padding that is no word": (
+        lambda: Builder("mine", (2, 5), dtype="int32").embedding(7, 3, padding=7), ("embedding1", "padding", 7, 6),
+    ),
+    "a padding below the words": (
+        lambda: Builder("mine", (2, 5), dtype="int32").embedding(7, 3, padding=-1), ("embedding1", "padding", -1, 0),
+    ),
+    "a position of rows": (lambda: [b := builder(), b.fc(3), b.position(alike=True)], ("position1", (2, 3), "alike")),
+    "rows of heads": (lambda: [b := builder(), b.fc(6), b.rotary(1)], ("rotary1", (2, 6), "tokens")),
+    "values of other heads": (
+        lambda: [b := builder(), b.mix(b.scores(2, after=b.conv(4, 1)), b.conv(5, 1))], ("mix1", (2, 5, 64, 64)),
+    ),
+    "values that are no maps": (
+        lambda: [b := builder(), b.mix(b.scores(1, after=b.conv(2, 1)), b.fc(3))], ("mix1", (2, 3)),
+    ),
+    "a branch that is always dropped": (lambda: builder().drop_path(1.0), ("drop_path", 1.0, 0)),
+    "a branch of no chance": (lambda: builder().drop_path(-0.1, name="d"), ("d", -0.1)),
+    "groups to shuffle": (lambda: builder().channel_shuffle(2), ("channel_shuffle", "3 channels", "2 groups")),
+    "an order of halves": (lambda: builder().permute_channels([0, 1.5, 2]), ("permute_channels", 1.5)),  # type: ignore[list-item]
+    "an order of words": (lambda: builder().permute_channels("abc"), ("permute_channels", "each once")),  # type: ignore[arg-type]
+    "columns": (lambda: builder().take(1, 0, axis=3), ("take1", "axis", 3, (2, 3, 8, 8))),
+    "images": (lambda: builder().take(1, 0, axis=0), ("take1", "axis", 0)),
+    "rows of a row": (lambda: [b := builder(), b.fc(3), b.take(1, 0, axis=2)], ("take1", "axis", 2, (2, 3))),
+    "more than there are": (lambda: builder().take(2, 2), ("take1", 2, 3, (2, 3, 8, 8))),
+    "a frame of a row": (lambda: [b := builder(), b.fc(3), b.pad(1)], ("pad1", (2, 3))),
+    "a frame of no number": (lambda: builder().pad(1, float("inf")), ("pad1", "value", "inf")),
+    "sharing with another network": (
+        lambda: (b := builder()).share(b.conv(3, 1), builder().conv(3, 1)), ("net", "conv1"),
+    ),
+    "sharing twice": (
+        lambda: [b := builder(), x := b.conv(3, 1), y := b.conv(3, 1), b.share(x, y), b.share(x, y)],  # type: ignore[func-returns-value]
+        ("conv1", "conv2"),
+    ),
+    "sharing with itself": (lambda: [b := builder(), x := b.conv(3, 1), b.share(x, x)], ("conv1",)),  # type: ignore[func-returns-value]
+    "a loss of no weight": (lambda: [b := builder(), b.fc(3), b.softmax(weight=0.0)], ("softmax1", "weight", 0.0)),
+    "an optimiser": (lambda: finished().build().trained_by("adam"), ("adam", "adamw")),
+    "a norm of nothing": (lambda: finished().build().trained_by(clip=0.0), (0.0,)),
+    "decay": (lambda: finished().build().trained_by(decay_on="biases"), ("biases", "all", "weights")),  # type: ignore[arg-type]
+    "a frozen layer": (lambda: finished().build().trained_by(frozen=["conv*"]), ("conv*", "fc1.w", "fc1.b")),
+    "all frozen": (lambda: finished().build().trained_by(frozen=["fc*"]), ("2 parameters", "!fc1")),
+    "ranks before the optimiser": (
+        lambda: finished().build().data_parallel(2).trained_by("adamw"), ("net", 2, "trained_by"),
+    ),
+    "no ranks": (lambda: finished().build().data_parallel(0), (0, "1")),
+    "no buckets": (lambda: finished().build().data_parallel(2, 0), (2, 0)),
+    "ranks of ranks": (lambda: finished().build().data_parallel(2).data_parallel(3), ("net", 2)),
 }  # fmt: skip
+
+
+def test_one_number_a_map_may_be_given_first() -> None:
+    b = builder()
+    gate = b.global_pool(after=b.input)
+    assert b.mul(gate, b.input).shape == b.mul(b.input, gate).shape == (2, 3, 8, 8)
+
+
+def test_the_last_pattern_that_fits_decides_what_learns() -> None:
+    b = builder()
+    b.conv(4, 1)
+    b.batchnorm()
+    b.fc(3)
+    b.softmax()
+    network = b.build()
+
+    def learning(*patterns: str) -> list[str]:
+        found = network.trained_by(frozen=patterns)
+        return [f"{layer}.{name}" for layer, name, one in found.parameters() if not one.frozen]
+
+    every = ["conv1.w", "conv1.b", "batchnorm1.gamma", "batchnorm1.beta", "fc1.w", "fc1.b"]
+    assert learning("conv1") == every[2:]
+    assert learning("*.b") == [name for name in every if not name.endswith(".b")]
+    assert learning("*", "!fc1") == every[4:]
+    assert learning("*", "!fc1", "fc1.b") == ["fc1.w"]
+    assert learning("!fc1", "*.gamma") == [name for name in every if name != "batchnorm1.gamma"]
 
 
 def finished() -> Builder:
