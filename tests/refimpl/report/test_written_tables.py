@@ -1,0 +1,136 @@
+"""Tables as Markdown, in notebooks, and of the kernels: cells, widths and files by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from refimpl.report import kernels_table, notebook
+from refimpl.report.kernels_table import KernelRow, Usage, first_sentence
+from refimpl.report.markdown import escaped, markdown_table, paragraph, put_between, slug, write_measurement
+from tests.messages import raises_naming
+
+
+@pytest.mark.parametrize(
+    ("cell", "as_markdown"),
+    [
+        ("plain", "plain"), ("a_b*c", r"a\_b\*c"), ("<x> [y]", r"\<x\> \[y\]"), ("`a_b` c_d", r"`a_b` c\_d"),
+        ("a|b", r"a\|b"), ("`a|b`", r"`a\|b`"), ("", " "), ("  in", "&nbsp;&nbsp;`in`"),
+        (" in_side ", "&nbsp;&nbsp;`in_side`"),
+    ],
+)  # fmt: skip
+def test_a_cell_is_no_markup(cell: str, as_markdown: str) -> None:
+    assert escaped(cell) == as_markdown
+
+
+def test_a_table_a_paragraph_and_a_name() -> None:
+    assert markdown_table(["a", "b_c"], [["1", ""], ["2", "x"]]) == (
+        "| a | b\\_c |\n| --- | --- |\n| 1 |   |\n| 2 | x |"
+    )  # fmt: skip
+    words = paragraph(" ".join(["word-and-word"] * 20)).splitlines()
+    assert len(words) == 3 and max(map(len, words)) <= 120 and not any(line.endswith("-") for line in words)
+    assert paragraph("x" * 130) == "x" * 130
+    assert slug("AMD EPYC 7B13, 2 cores (x86)") == "amd-epyc-7b13-2-cores-x86"
+
+
+def test_only_what_is_between_the_markers_is_new() -> None:
+    page = "a\n<!-- begin t -->\nold\n<!-- end t -->\nb <!-- begin u --> <!-- end u -->"
+    wanted = "a\n<!-- begin t -->\n\nnew\n\n<!-- end t -->\nb <!-- begin u --> <!-- end u -->"
+    assert put_between(page, "t", "new") == wanted
+    for wrong in ("", "<!-- begin t -->", "<!-- end t --> <!-- begin t -->", page + page):
+        with raises_naming(ValueError, "<!-- begin t -->", "<!-- end t -->"):
+            put_between(wrong, "t", "new")
+
+
+def test_a_measurement_is_a_page_and_its_numbers(tmp_path: Path) -> None:
+    folder = tmp_path / "docs" / "measurements"
+    assert [*write_measurement(tmp_path, "here-1", "a page\n\n", "{}")] == [
+        folder / "here-1.md",
+        folder / "here-1.json",
+    ]
+    assert (folder / "here-1.md").read_text() == "a page\n" and (folder / "here-1.json").read_text() == "{}\n"
+
+
+# -- in notebooks ------------------------------------------------------------------------------------------------------
+
+
+def test_a_notebooks_table_and_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    notebook.table(("what", "how many", "share"), ("maps", 12345, 0.5), ("a longer name", 7, 1234.567), floats=",.1f")
+    assert capsys.readouterr().out.splitlines() == [
+        "what            how many     share",
+        "maps              12,345       0.5",
+        "a longer name          7   1,234.6",
+    ]
+    notebook.table(("one", 2.0), ("three", True))
+    assert capsys.readouterr().out.splitlines() == ["one     2.00", "three      1"]
+    notebook.say("well-known " * 20)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100 and not any(line.endswith("-") for line in lines) and len(lines) == 3
+    notebook.say(7)
+    assert capsys.readouterr().out == "7\n"
+
+
+def test_a_check_never_stops_a_notebook(capsys: pytest.CaptureFixture[str]) -> None:
+    @notebook.check
+    def right(answer: int) -> bool:
+        """Is it 42?"""
+        return 84 / answer == 2
+
+    assert right(42) is True and right(1) is False and right.__doc__ == "Is it 42?"
+    capsys.readouterr()
+    assert right(0) is False and "ZeroDivisionError" in capsys.readouterr().out
+
+
+# -- of the kernels ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (None, ""), ("One thread an element.", "One thread an element"),
+        ("Two lines\n    of it.  More.", "Two lines of it"),
+        ("Sums, 1.5 of them: a list.\n\nMore", "Sums, 1.5 of them: a list"), ("Ends so:\n\n- a", "Ends so"),
+        ("Of x, y, … and z.  More", "Of x, y, … and z"),
+    ],
+)  # fmt: skip
+def test_the_first_sentence(text: str | None, sentence: str) -> None:
+    assert first_sentence(text) == sentence
+
+
+def test_a_line_a_file_and_a_line_a_kernel() -> None:
+    used = [Usage("7.5", 32, 0), Usage("9.0", 40, 1024)]
+    rows = [
+        KernelRow("conv.direct", "forward", "convolves", "one output a thread", (16, 16), used),
+        KernelRow("conv.direct", "backward", "convolves", "", (256,), used),
+        KernelRow("relu", "relu", "rectifies", "an element", (8, 1, 8), used[::-1]),
+    ]
+    head, lines = kernels_table.table(rows)
+    assert head == ["file, kernel", "what it does", "block", "7.5", "9.0"]
+    assert lines == [
+        ["conv.direct", "convolves", "", "", ""], ["  forward", "one output a thread", "16×16", "32 / 0", "40 / 1024"],
+        ["  backward", "", "256", "32 / 0", "40 / 1024"], ["relu", "rectifies", "", "", ""],
+        ["  relu", "an element", "8×1×8", "32 / 0", "40 / 1024"],
+    ]  # fmt: skip
+    assert kernels_table.table([]) == (["file, kernel", "what it does", "block"], [])
+
+
+def test_the_kernels_of_a_family_are_all_of_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kernel(name: str, family: str, block: tuple[int, ...]) -> SimpleNamespace:
+        return SimpleNamespace(name=name, family=family, block=block, function=first_sentence)
+
+    every = [
+        kernel("a", "conv.direct", (16, 16, 1)),
+        kernel("b", "conv.winograd", (256, 1, 1)),
+        kernel("c", "relu", (1, 1, 1)),
+    ]
+    monkeypatch.setattr(kernels_table, "all_kernels", lambda: every)
+    monkeypatch.setattr(kernels_table, "usage", lambda kernel: [Usage("9.0", 1, 2)])
+    assert kernels_table.families() == ["conv", "relu"]
+    of_conv = [*kernels_table.rows("conv")]
+    assert [(row.kernel, row.block, row.machine_code) for row in of_conv] == [("a", (16, 16), []), ("b", (256,), [])]
+    assert [row.block for row in kernels_table.rows()] == [(16, 16), (256,), (1,)]
+    assert all(row.machine_code for row in kernels_table.rows("relu", with_machine_code=True))
+    said = "The kernels' table: every kernel there is, what it does, and what its machine code uses on each GPU"
+    assert of_conv[0].file_does == said and of_conv[0].does == ""
