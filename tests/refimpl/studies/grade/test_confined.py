@@ -121,6 +121,16 @@ def test_a_process_that_closes_its_pipes_and_stays_is_ended(monkeypatch: pytest.
     assert "SIGKILL" in found.why
 
 
+def test_a_submission_is_a_file_in_a_folder_that_goes() -> None:
+    before = {*Path("/tmp").glob("refimpl-grade-*")}
+    ended = confined.confined("tests.refimpl.studies.grade.echo", b"text", "x.py", b"asked", LIMITS, hash_seed=7)
+    path, *numbers = ended.lines[0].decode().split()
+    assert (
+        Path(path).name == "x.py" and not Path(path).exists() and not {*Path("/tmp").glob("refimpl-grade-*")} - before
+    )
+    assert numbers == ["2", str(600 << 20), "7", "/"] and ended.lines[1:] == [b"text", b"asked"]
+
+
 def test_the_process_has_nothing_of_the_graders_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "1")
     monkeypatch.setattr(sys, "path", ["", "/somewhere", "/somewhere", "/else"])
@@ -147,7 +157,7 @@ def heard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Callable[...
 
     told: list[str] = []
     monkeypatch.setattr(os, "_exit", leave)
-    monkeypatch.setattr(sys, "path", [place for place in sys.path if "site-packages" in place])
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if "tutorials" not in place])
     return confined.hook(str(tmp_path), told.append), told
 
 

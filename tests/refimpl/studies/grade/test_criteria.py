@@ -15,7 +15,7 @@ import pytest
 
 import refimpl
 from refimpl.network.imported import own_code
-from refimpl.planner import SetupError
+from refimpl.planner import Copy, Launch, Record, SetupError, Wait
 from refimpl.studies.grade import criteria, drawn_cases, every_lab, kernel_lab
 from refimpl.studies.grade.confined import Ended, Limits
 from refimpl.studies.grade.criteria import Criterion, Grade, Handed, JudgedCase, handed
@@ -24,7 +24,7 @@ from refimpl.studies.grade.kernel_lab import Shape, grade_kernel
 from refimpl.studies.grade.kernel_threads import launched, read
 from refimpl.studies.grade.lab_tasks import BASE, TASKS
 from refimpl.studies.grade.submission import line_of, planned, setup_of
-from refimpl.studies.grade.waits_lab import fewest, grade_script, script, script_cases, with_marks
+from refimpl.studies.grade.waits_lab import Mark, NotTheScript, fewest, grade_script, script, script_cases, with_marks
 from refimpl.studies.grade.waits_lab import planned as of_script
 from refimpl.studies.optimum.bound import NoSolver
 from refimpl.text import RefimplError
@@ -284,6 +284,28 @@ def test_a_scripts_points() -> None:
     (changed,) = grade_script(best.replace(b"stream=", b"x=", 1), cases).criteria
     assert points(changed) == (0, 100) and "only records and waits may change" in changed.why
     assert points(grade_script(b"x = 1", cases).criteria[0]) == (0, 100)
+
+
+def test_records_and_waits_are_placed_by_the_launches_and_copies_before_them() -> None:
+    program = of_script(script_cases(1)[0])
+    assert program.streams == ("compute", "memory")
+    works = [it for it in program.instructions if isinstance(it, Launch | Copy)]
+    marks = [
+        Mark(0, "record", "a", "memory"),
+        Mark(0, "wait", "a", "compute"),
+        Mark(len(works), "wait", "a", "compute"),
+    ]
+    found = with_marks(program, marks).instructions
+    made = [it for it in found if isinstance(it, Record | Wait)]
+    places = [*map(found.index, made)]
+    assert [place for place in places if place < found.index(works[0])] == [0, 1] and places[2] > found.index(works[-1])
+    assert [(type(it), it.step, it.stream, it.event) for it in made] == [
+        (Record, 0, 1, 0), (Wait, 0, 0, 0), (Wait, works[-1].step, 0, 0),
+    ]  # fmt: skip
+    assert [it for it in found if isinstance(it, Launch | Copy)] == works
+    for wrong, said in ((Mark(1, "wait", "b", "compute"), "b"), (Mark(1, "record", "a", "nowhere"), "nowhere")):
+        with raises_naming(NotTheScript, f"'{said}'"):
+            with_marks(program, [wrong])
 
 
 # -- the cases ---------------------------------------------------------------------------------------------------------
