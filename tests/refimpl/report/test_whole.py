@@ -25,6 +25,7 @@ from refimpl.report.batch_picture import batch_picture
 from refimpl.report.chrome_trace import chrome_trace
 from refimpl.report.comparison import Compared, Spread, compared
 from refimpl.report.comparison_picture import comparison_picture
+from refimpl.report.figures import fragmentation, memory_curve
 from refimpl.report.json import plan_json
 from refimpl.report.page.document import document
 from refimpl.report.rmm_log import rmm_events
@@ -66,6 +67,13 @@ def several(possible: bool = False, papers: bool = False) -> list[Compared]:
     return [*found, Compared("greedy", 512, misfit="fails at conv1 forward")]
 
 
+def curve_of(program: Program) -> dict[str, list[float]]:
+    """Held at every moment: the moments, their steps, and the bytes of each kind."""
+    curve = memory_curve(program)
+    arrays = {"positions": curve.positions, "steps": curve.steps, "total": curve.total} | curve.by_kind
+    return {name: [float(value) for value in array] for name, array in arrays.items()}
+
+
 def of_program(make: Callable[[], Program]) -> str:
     """Every report of a program."""
     program, when = make(), timeline(make)
@@ -79,6 +87,7 @@ def of_program(make: Callable[[], Program]) -> str:
     documents = {
         "plan": plan_json(program, when, 0.5 * when.seconds), "page": document(program, when),
         "chrome": chrome_trace(program, when), "torch": torch_snapshot(program, when),
+        "curve": curve_of(program), "holes": [[float(value) for value in row] for row in fragmentation(program).rows],
         "rmm": [str(event) for event in rmm_events(program, when)],
         "stays": [stay._asdict() if hasattr(stay, "_asdict") else str(stay) for stay in host_stays(program, when)],
         "attribution": attributions([("this", compared("this", program, when).attribution), ("none", None)]),
