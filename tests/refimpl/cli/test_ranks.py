@@ -1,4 +1,4 @@
-"""A rank's part of the command with a stand-in for MPI: what it returns, says and raises, and whom it tells."""
+"""A rank's part of the command with a stand-in for MPI: what it returns, says and raises, and which ranks it tells."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_another_ranks_failure_is_not_told_again(rank: type[OneRank]) -> None:
 
 
 def test_a_fault_keeps_its_traceback(rank: type[OneRank], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[Fail.__module__], "own_code", lambda: None)  # nothing of the user's own was executed
+    monkeypatch.setattr(sys.modules[Fail.__module__], "own_code", lambda: None)  # no file of the user's was executed
 
     def work(options: argparse.Namespace, communicator: Any) -> int:
         raise ZeroDivisionError("a fault")
