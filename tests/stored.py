@@ -1,0 +1,21 @@
+"""Write every text that a fast test compares whole, after a change that is meant to change them.
+
+    python -m tests.stored
+
+Then read the difference before you commit it: each line of it is something that a user, a page or a picture shows.
+"""
+
+from __future__ import annotations
+
+from runpy import run_module
+
+MODULES = (
+    "tests.refimpl.report.test_whole", "tests.refimpl.studies.reproduce.test_small",
+    "tests.refimpl.studies.test_small_commands", "tests.refimpl.studies.bench.test_cases",
+    "tests.refimpl.studies.bench.test_twins", "tests.refimpl.cli.test_whole_commands",
+    "tests.refimpl.cli.test_parsers", "tests.refimpl.cli.test_demo", "tests.refimpl.cli.test_golden",
+)  # fmt: skip
+
+if __name__ == "__main__":
+    for module in MODULES:
+        run_module(module, run_name="__main__")
