@@ -7,6 +7,7 @@ import os
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -223,3 +224,49 @@ def test_the_markers_are_where_the_bench_writes(path: str) -> None:
     names = ["bench gpu"] if "gpu" in path else ["bench cpu"] if "speed" in path else ["bench gpu"]
     for name in names:
         assert put_between(text, name, "x")
+
+
+def test_the_cost_of_a_launch_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Microseconds of each way, 20 turns of each; the device's work is awaited before each."""
+    waited: list[int] = []
+
+    class Waiting(Cpu):
+        def seconds(self, run: Any, times: int) -> float:
+            waited.append(times)
+            return 0.0
+
+    def in_turns(runs: dict[str, Any], microseconds: Any, turns: int) -> dict[str, float]:
+        assert [*runs] == ["bound", "plain call"] and turns == 20
+        monkeypatch.setattr(bench, "by", lambda: lambda run, times: 1e-6 * times)
+        assert [microseconds(run, 1) for run in runs.values()] == pytest.approx([200.0, 200.0])
+        return {"bound": 2.0, "plain call": 6.0}
+
+    monkeypatch.setattr(bench, "least_in_turns", in_turns)
+    found = bench.launch_cost(Waiting())
+    assert (found.family, found.unit, found.ours, found.seconds, found.size) == ("launch", "µs", 2.0, 2e-6, "32")
+    assert found.beside == {"plain call": 6.0} and found.ratio == {"plain call": 3.0} and found.headline
+    assert waited == [1, 1]
+
+
+def test_a_run_measures_each_case_and_judges_what_was_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A case that no algorithm serves has no row; a quick run, or one of a family, is judged less."""
+    made = {"gemm": result(ours=40.0), "sgd": result("sgd", "rest", 12.0), "conv": None}
+    given = [Case(family, "x", "1", "GB/s", 1.0, lambda _: ({}, {})) for family in made]
+    budgets: list[float] = []
+
+    def measure(device: Any, case: Case, budget: float) -> Any:
+        budgets.append(budget)
+        return made[case.family]
+
+    monkeypatch.setattr(bench, "measure", measure)
+    monkeypatch.setattr(bench, "launch_cost", lambda device: result("launch", "cost", 1.0))
+    heard: list[str] = []
+    whole = bench.run(Cpu(), given, 0.6, False, heard.append)
+    assert heard == ["gemm x", "sgd x", "conv x", "launch"] and budgets == [0.6] * 3
+    assert [one.family for one in whole.results] == ["gemm", "sgd", "launch"]
+    kinds = [target for target in bench.TARGETS if target.kind == "cpu"]
+    assert len(whole.targets) == len(kinds) and whole.targets_note == bench.targets_apply(Cpu()) and whole.seconds > 0
+    few = bench.run(Cpu(), given[:1], 0.6, False, heard.append, with_launch_cost=False)
+    assert [one["verdict"] for one in few.targets] == ["met"] and [one.family for one in few.results] == ["gemm"]
+    quick = bench.run(Cpu(), given, 0.1, True, heard.append)
+    assert quick.targets == [] and quick.quick and not whole.quick
