@@ -18,6 +18,7 @@ import refimpl
 from refimpl import NetworkError
 from refimpl.network.imported.graph import built
 from refimpl.network.imported.nodes import Graph, Node
+from refimpl.network.imported.onnx_file import OnnxFile
 from refimpl.network.layer import FirstValues
 from tests.messages import raises_naming
 from tests.refimpl.network.onnx_files import File, everything, small
@@ -181,7 +182,61 @@ HOSTILE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "missing data": (external("nothing.bin"), "nothing.bin"),
     "too little data": (external("data.bin", 100), "data.bin.*720"),
     "sine": (changed(replaced(0, op_type="Sin")), "Sin"),
+    "no nodes": (changed(lambda g: g.ClearField("node")), "graph"),
+    "sparse weights": (changed(lambda g: g.sparse_initializer.add()), "sparse"),
+    "a graph inside": (
+        changed(lambda g: g.node[0].attribute.append(helper.make_attribute("body", type(g)(name="inner")))),
+        "/y0/Conv: Conv",
+    ),
+    "two inputs": (changed(lambda g: g.input.add(name="other").type.CopyFrom(g.input[0].type)), "2 inputs"),
+    "an input of doubles": (
+        changed(lambda g: setattr(g.input[0].type.tensor_type, "elem_type", TensorProto.DOUBLE)),
+        "double|DOUBLE",
+    ),
+    "an open height": (
+        changed(lambda g: setattr(g.input[0].type.tensor_type.shape.dim[2], "dim_param", "H")),
+        r"\(N, 4, H, 9\)",
+    ),
 }
+
+
+def test_functions_of_a_files_own_are_refused(tmp_path: Path) -> None:
+    model = small().model("end")
+    model.functions.add(name="own")
+    with raises_naming(NetworkError, "onnx.inliner.inline_local_functions"):
+        refimpl.networks.from_onnx(written(model, tmp_path), batch=2)
+
+
+def test_weights_as_numbers_and_constants_as_attributes_are_read(tmp_path: Path) -> None:
+    plain = refimpl.networks.from_onnx(written(small().model("end"), tmp_path), batch=2)
+    model = small().model("end")
+    for tensor in model.graph.initializer:
+        numbers = numpy_helper.to_array(tensor).reshape(-1)
+        tensor.ClearField("raw_data")
+        tensor.float_data.extend(numbers)
+    again = refimpl.networks.from_onnx(written(model, tmp_path, "numbers.onnx"), batch=2)
+    for name, first in plain.initial.items():
+        assert first.values.tobytes() == again.initial[name].values.tobytes(), name
+    f = File()
+    x = f.node("Pad", "x", f.node("Constant", value_ints=[0, 0, 1, 2, 0, 0, 3, 4]), f.node("Constant", value_float=0.5))
+    x = f.node("ReduceMean", x, f.node("Constant", value_ints=[2, 3]), keepdims=0)
+    f.node("Gemm", x, f.weight("v", 3, 4), transB=1, to="end")
+    pad, *_ = refimpl.networks.from_onnx(written(f.model("end", opset=18), tmp_path, "constants.onnx"), batch=2).layers
+    assert pad.options == {"pad": (1, 2, 3, 4), "value": 0.5}
+
+
+def test_trained_weights_that_a_file_has_not_are_refused(tmp_path: Path) -> None:
+    file = OnnxFile(str(written(small().model("end"), tmp_path)))
+    with raises_naming(NetworkError, "model.onnx", "none", "(2,)"):
+        file.with_weights({"none": np.zeros(2, np.float32)})
+    with raises_naming(NetworkError, "w", "(5, 4, 3)"):
+        file.with_weights({"w": np.zeros((5, 4, 3), np.float32)})
+    zeros = np.zeros((5, 4, 3, 3), np.float32)
+    found = {
+        one.name: numpy_helper.to_array(one)
+        for one in onnx.load_from_string(file.with_weights({"w": zeros})).graph.initializer
+    }
+    assert not found["w"].any() and found["v"].any()
 
 
 #: Of a resize: mode, positions, rounding, size of the map → the mode of upsampling; None: refused.
