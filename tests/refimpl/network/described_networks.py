@@ -17,12 +17,32 @@ from pathlib import Path
 from typing import Any
 
 from refimpl.backend.initial_state import first_values
-from refimpl.network import Network
+from refimpl.network import Builder, Network
 from refimpl.network.accounting import network_wide, summary, total
 from refimpl.network.call import Call
-from refimpl.network.zoo import FAMILIES, NETWORKS, build
+from refimpl.network.zoo import FAMILIES, NETWORKS, build, tiny_bert, tiny_gpt
 
 TABLE = Path(__file__).parents[2] / "data" / "networks.txt"
+
+
+def two_inputs() -> Network:
+    """Two inputs that meet, and two losses, of which one counts half."""
+    b = Builder("two-inputs", (4, 3, 8, 8))
+    other = b.add_input("other", (4, 2, 8, 8))
+    left = b.relu(after=b.conv(6, 3, pad=1, after=b.input))
+    both = b.concat(left, b.conv(5, 1, after=other))
+    b.mean_squared_error(weight=0.5, after=b.conv(2, 1, after=both))
+    b.fc(7, after=both)
+    b.softmax()
+    return b.build()
+
+
+#: Networks with what no named one has.
+MADE: dict[str, Callable[[], Network]] = {
+    "two-inputs": two_inputs,
+    "tiny-gpt": lambda: tiny_gpt(probabilities="maps"),
+    "tiny-bert": lambda: tiny_bert(probabilities="maps"),
+}
 NAMES = (*NETWORKS, *(name.replace("DEPTH", "137") for name in FAMILIES))
 
 
@@ -73,9 +93,8 @@ def checksum(lines: Iterator[str]) -> str:
     return f"{zlib.crc32(chr(10).join(lines).encode()):08x}"
 
 
-def described(name: str) -> str:
-    """One line, for the network's own number of images; and one for each of the forms."""
-    network = build(name)
+def described(network: Network) -> str:
+    """One line, and one for each of the forms."""
     kinds = Counter(layer.kind for layer in network.layers)
     layers = " ".join(f"{kind}:{kinds[kind]}" for kind in sorted(kinds))
     images = "×".join(map(str, network.input.shape))
@@ -83,7 +102,7 @@ def described(name: str) -> str:
     lines = [
         "  ".join([network.name, images, layers, *sums, checksum(layer_lines(network)), checksum(step_lines(network))])
     ]
-    for form, make in FORMS.items() if name in TAUGHT else ():
+    for form, make in FORMS.items() if network.name in TAUGHT else ():
         made = make(network)
         lines.append(
             f"{made.name}: {form}  {made.managed_bytes} + {made.resident_bytes} B  {checksum(step_lines(made))}"
@@ -93,7 +112,8 @@ def described(name: str) -> str:
 
 def main() -> None:
     if sys.argv[1:] == ["--write"]:
-        TABLE.write_text("".join(f"{described(name)}\n" for name in NAMES), encoding="utf-8")
+        networks = [*map(build, NAMES), *(make() for make in MADE.values())]
+        TABLE.write_text("".join(f"{described(network)}\n" for network in networks), encoding="utf-8")
     for name in sys.argv[1:]:
         if name != "--write":
             network = build(name)

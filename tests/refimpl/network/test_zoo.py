@@ -21,6 +21,7 @@ from refimpl.network.zoo import (
     build,
     lenet,
     resnet,
+    tiny_gpt,
     tiny_inception,
     tiny_resnet,
     tiny_vgg,
@@ -30,7 +31,7 @@ from refimpl.network.zoo import (
 from refimpl.network.zoo.googlenet import MODULES
 from refimpl.studies.bench.pytorch import by_torch
 from tests.messages import raises_naming
-from tests.refimpl.network.described_networks import NAMES, TABLE, described
+from tests.refimpl.network.described_networks import MADE, NAMES, TABLE, described
 
 GOLDEN = Path(__file__).parents[2] / "data" / "superneurons_alexnet200.csv"
 MIB = 2**20
@@ -164,9 +165,15 @@ def test_a_network_s_function_has_the_batch_of_its_name(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_of_a_network_has_changed_unnoticed(name: str) -> None:
     """Published figures are compared with these very networks; described_networks.py writes the table again."""
-    found = described(name)
+    found = described(build(name))
     assert f"\n{found}\n" in f"\n{TABLE.read_text(encoding='utf-8')}"
     assert found.startswith(f"{name}  "), "its own name"
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_nothing_of_a_made_network_has_changed_unnoticed(name: str) -> None:
+    found = described(MADE[name]())
+    assert f"\n{found}\n" in f"\n{TABLE.read_text(encoding='utf-8')}"
 
 
 def test_other_spellings() -> None:
@@ -332,3 +339,10 @@ def test_stochastic_depth_grows_from_zero_in_efficientnet_and_is_nowhere_else() 
     found = shares("efficientnet-b0")
     assert found == sorted(found) and 0 < found[0] < 0.05 and 0.15 < found[-1] < 0.2
     assert not any(shares(name) for name in ("tiny-se", "mobilenet-v3-small", "shufflenet-v2"))
+
+
+def test_attentions_probabilities_are_a_workspace_or_maps() -> None:
+    with raises_naming(NetworkError, "most", "workspace", "maps"):
+        tiny_gpt(probabilities="most")
+    kinds = {layer.kind for layer in tiny_gpt(probabilities="maps").layers}
+    assert {"scores", "mix"} <= kinds and "attention" not in kinds
