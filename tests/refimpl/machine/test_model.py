@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refimpl.machine import CATALOGUES, MACHINES, TITAN_X, Choice, Machine, MachineError
+from refimpl.machine import CATALOGUES, MACHINES, TITAN_X, Choice, Machine, MachineError, Tier
+from refimpl.machine.catalogues import options
 from refimpl.machine.model import Efficiency, in_order
+from refimpl.machine.ring import TEN_GIGABIT, Ring, wire_bytes
 from refimpl.machine.work import Option, Work
 from refimpl.network import Call, Tensor
+from refimpl.network.zoo import lenet
 from tests.messages import raises_naming
 from tests.refimpl.machine.conv_calls import as_kernels_take_it, convolutions, passes
 
@@ -121,3 +124,64 @@ def test_an_unknown_catalogue_is_refused_with_the_nearest() -> None:
         TITAN_X.with_catalogue("cudnn")
     with raises_naming(MachineError, "catalogue", "zzz", "cudnn4"):
         TITAN_X.with_catalogue("zzz")
+
+
+def test_a_catalogue_without_a_family_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CATALOGUES, "empty", {})
+    call = passes((1, 3, 8, 8), 4, (3, 3))[0]
+    with raises_naming(MachineError, "empty", call.function, "own"):
+        options("empty", call)
+
+
+def test_calls_are_offered_the_algorithms_that_are_given() -> None:
+    forward, backward, *_ = [call for step in lenet(4).steps for call in step.calls if call.choosable]
+    machine = MACHINES["h100"]
+    slowest = machine.choices(forward)[-1].algorithm
+    assert slowest != machine.choices(forward)[0].algorithm
+    made = machine.with_algorithms({forward.name: slowest})
+    assert made.choices(forward) == tuple(one for one in machine.choices(forward) if one.algorithm == slowest)
+    assert made.choices(backward) == machine.choices(backward)
+    assert made.with_algorithms({forward.name: slowest}) is made and machine.with_algorithms({}) is machine
+    assert made.with_algorithms({}).choices(forward) == machine.choices(forward), "not those of before"
+    with raises_naming(MachineError, "h100", "none such", forward.name):
+        machine.with_algorithms({forward.name: "none such"}).choices(forward)
+
+
+# -- tiers and the ring ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tier", "says"),
+    [
+        (("hosts",), "there is no tier 'hosts'; did you mean host? There are: host, peer, remote."),
+        (("peer", -1), "the peer tier has -1 bytes; give 0 or more, or None for no limit"),
+        (("peer", 1, 0.0), "the peer tier copies 0.0 bytes a second; give a number above 0"),
+        (("peer", 1, float("inf")), "the peer tier copies inf bytes a second; give a number above 0"),
+        (("peer", 1, float("nan")), "the peer tier copies nan bytes a second; give a number above 0"),
+    ],
+)
+def test_a_tier_that_cannot_be_is_refused(tier: tuple[str], says: str) -> None:
+    with pytest.raises(MachineError) as error:
+        Tier(*tier)
+    assert str(error.value) == says
+
+
+def test_a_copy_goes_at_its_tiers_rate() -> None:
+    """The papers' where none is given: 10 GB/s over the PCIe switch, 6 by RDMA; the host's is the machine's link."""
+    tiered = TOY.with_tiers([Tier("host"), Tier("peer", 0), Tier("remote", None, 3e9)])
+    seconds = [tiered.copy_seconds(12, "out", tier) for tier in ("host", "peer", "remote")]
+    assert seconds == [2 + 12 / 4, 2 + 12 / 10e9, 2 + 12 / 3e9]
+    assert Tier("remote").bytes_per_second == 6e9
+    with raises_naming(MachineError, "toy has no peer tier"):
+        TOY.copy_seconds(1, "in", "peer")
+    for wrong, says in (([Tier("peer")], "host"), ([Tier("host"), Tier("peer"), Tier("peer")], "host, peer, peer")):
+        with raises_naming(MachineError, says):
+            TOY.with_tiers(wrong)
+
+
+def test_an_all_reduce_sends_two_rounds_of_a_ring_less_one() -> None:
+    """Four ranks: six messages of a quarter each, and each of the four sends them."""
+    assert Ring(rate=100.0, latency=0.5).reduce_seconds(800, 4) == 6 * (200 / 100) + 6 * 0.5
+    assert wire_bytes(800, 4) == 4 * 6 * 200 and wire_bytes(800, 1) == 0 == TEN_GIGABIT.reduce_seconds(800, 1)
+    assert TEN_GIGABIT.rate == 10e9 / 8 and not TEN_GIGABIT.shares_link
+    assert TOY.with_ring(Ring(5.0)).ring.rate == 5.0

@@ -148,6 +148,7 @@ def test_what_a_timeline_tells_is_what_its_spans_say(program: list[Any]) -> None
     assert timeline.copying() == sum(runs(tick, "out", "in") for tick in ticks)
     assert timeline.overlap() == sum(runs(tick, "compute") and runs(tick, "out", "in") for tick in ticks)
     assert timeline.busy("out") == sum(runs(tick, "out") for tick in ticks)
+    assert timeline.hidden("in") == sum(runs(tick, "compute") and runs(tick, "in") for tick in ticks)
     for engine in ("compute", "out", "in"):
         spans = timeline.on(engine)
         assert all(one.end <= other.start for one, other in pairwise(spans))
@@ -159,6 +160,17 @@ def test_steps_run_from_their_first_launch_to_their_last() -> None:
 
     timeline = Timeline([span(1, 0, 2), span(1, 2, 3), span(1, 1, 9, "out"), span(2, 4, 5)], STREAMS, 9, "plain")
     assert timeline.steps() == {1: (0, 3), 2: (4, 5)}
+
+
+def test_the_links_rate_is_of_all_copies_or_of_those_for_one_reason() -> None:
+    def copied(nbytes: int, why: str, engine: Any, end: float) -> Span:
+        return Span(instruction("copy", step=1, nbytes=nbytes, why=why), 0, engine, 0, end)
+
+    launch = Span(instruction("launch", step=1), 0, "compute", 0, 50)
+    spans = [copied(300, "offload", "out", 10), copied(100, "prefetch", "in", 5), copied(40, "batch", "in", 5), launch]
+    timeline = Timeline(spans, STREAMS, 50, "plain")
+    assert timeline.link_rate() == 440 / 20
+    assert [timeline.link_rate(why) for why in ("offload", "prefetch", "none such")] == [30, 20, 0.0]
 
 
 def test_an_empty_timeline_has_nothing() -> None:

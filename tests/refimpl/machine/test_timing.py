@@ -10,7 +10,7 @@ from statistics import median
 import pytest
 
 from refimpl.machine import timing
-from refimpl.machine.timing import least_in_turns
+from refimpl.machine.timing import by, least_in_turns, replay
 
 
 class ScriptedClock:
@@ -55,3 +55,29 @@ def test_time_that_is_up_ends_the_turns_after_the_first(monkeypatch: pytest.Monk
     clock = ScriptedClock(a=[1.0] * 9, b=[1.0] * 9)
     least_in_turns(RUNS, clock.seconds, inf, limit_seconds=1.5, at_least=at_least)
     assert len(clock.noted) == 2 * at_least + 1  # the clock is read before each further run: 1, and then 2
+
+
+def test_a_run_takes_its_share_of_what_passes_on_the_clock() -> None:
+    now, ran = [100.0], list[int]()
+
+    def run() -> None:
+        ran.append(1)
+        now[0] += 0.5 * len(ran)
+
+    assert by(lambda: now[0])(run, 3) == (0.5 + 1.0 + 1.5) / 3
+    assert by(lambda: now[0])(run, 1) == 2.0
+
+
+def test_a_replay_makes_every_launch_in_order() -> None:
+    class Launch:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def run(self, stream: None) -> None:
+            made.append(self.name)
+
+    made: list[str] = []
+    again = replay([Launch("a"), Launch("b")])
+    again()
+    again()
+    assert made == ["a", "b", "a", "b"]

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -119,26 +116,6 @@ def test_here_is_the_cpu_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         assert made.choices(call)[-1].workspace_bytes == 0  # the naive one
 
 
-def test_a_gpu_is_described_by_its_clocks_and_widths() -> None:
-    h100 = SimpleNamespace(
-        compute_capability_major=9, compute_capability_minor=0, multiprocessor_count=132,
-        clock_rate=1_980_000, memory_clock_rate=2_619_000, global_memory_bus_width=5120,
-    )  # fmt: skip
-    made = at_hand.from_properties("NVIDIA H100 80GB HBM3", 79 * GIB, h100)
-    assert made.flops == pytest.approx(MACHINES["h100"].flops, rel=0.01)
-    assert made.bandwidth == pytest.approx(MACHINES["h100"].bandwidth, rel=0.01)
-    assert made.link == MACHINES["h100"].link and made.memory_bytes == 79 * GIB
-    assert "H100" in made.sources[0].where and sources(made)["flops"] == "system"
-    v100 = SimpleNamespace(
-        compute_capability_major=7, compute_capability_minor=0, multiprocessor_count=80,
-        clock_rate=1_530_000, memory_clock_rate=877_000, global_memory_bus_width=4096,
-    )  # fmt: skip
-    made = at_hand.from_properties("Tesla V100", 16 * GIB, v100)
-    assert (made.flops, made.bandwidth) == pytest.approx((15.7e12, 898e9), rel=0.01)
-    v100.clock_rate = 0  # a driver that does not tell
-    assert at_hand.from_properties("Tesla V100", 16 * GIB, v100).flops == pytest.approx(15.4e12, rel=0.01)
-
-
 @pytest.mark.gpu
 def test_here_is_the_gpu_where_there_is_one() -> None:
     made = machine("here")
@@ -156,27 +133,3 @@ def test_simulating_for_a_paper_imports_no_kernel() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[3])
     assert found.stdout.split() == ["True", "False"], found.stderr
-
-
-# -- this computer -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("told", [None, b"", b"model name\nMemAvailable: -1 kB\n", b"MemAvailable: \xff\xfe lots kB\n"])
-def test_nonsense_from_the_operating_system_is_replaced_by_a_guess(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: bytes | None
-) -> None:
-    if told is not None:
-        for name in ("cpuinfo", "meminfo"):
-            (tmp_path / name).write_bytes(told)
-    monkeypatch.setattr(at_hand, "Path", lambda path: tmp_path / Path(path).name)
-    assert at_hand.available_bytes() == at_hand.memory_bytes() > 0
-    assert re.fullmatch(r".+, \d+ cores", at_hand.processor())
-    monkeypatch.setattr(os, "sysconf", lambda name: -1)
-    assert at_hand.memory_bytes() == at_hand.UNTOLD_MEMORY
-
-
-def test_the_operating_system_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = "processor : 0\nmodel name\t: Some CPU @ 3 GHz \nMemAvailable:  2048 kB\n"
-    monkeypatch.setattr(Path, "read_text", lambda self, **options: told)
-    assert at_hand.processor() == f"Some CPU @ 3 GHz, {cores()} cores"
-    assert at_hand.available_bytes() == 2048 * 1024
