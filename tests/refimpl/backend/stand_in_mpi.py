@@ -85,7 +85,8 @@ class Comm:
         self.hub.aborted.append(status)
 
     def _queue(self, *between: int) -> SimpleQueue[Any]:
-        return self.hub.queues[(self.number, *between)]
+        key = (self.number, *between)
+        return self.hub.queues[key]
 
 
 class Request:
