@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import numpy_helper
+from onnx.defs import onnx_opset_version
 from onnx.reference import ReferenceEvaluator
 
 import refimpl
@@ -45,6 +46,8 @@ class Case:
     outputs: int = 1
 
     def node(self, folder: Path) -> Node:
+        if self.opset > onnx_opset_version():
+            pytest.skip(f"the library that is installed knows no version {self.opset} of the operators")
         f = File(self.shape)
         inputs = self.inputs if any(isinstance(one, str) and one == "x" for one in self.inputs) else ["x", *self.inputs]
         names = [one if isinstance(one, str) else self._tensor(f, f"c{place}", one) for place, one in enumerate(inputs)]
