@@ -1,0 +1,367 @@
+"""What the CUDA back end asks of the driver, on a stand-in for it: which calls, on which streams, and what is kept."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import refimpl
+from refimpl.backend import DeviceFailed, RunError, cuda, cuda_host, cuda_network, driver_calls, peer
+from refimpl.backend.communicators import Communicator
+from refimpl.backend.device import Sizes
+from refimpl.machine import PEER
+from refimpl.network.zoo import build
+from refimpl.planner import Allocate, Copy, CopyIn, Free, Launch, Record, Wait
+from tests.messages import lacks, raises_naming
+from tests.refimpl.backend import stand_in_driver
+from tests.refimpl.backend.running import small_program
+from tests.refimpl.backend.stand_in_driver import NO_MEMORY, StandInDriver, StandInStream
+
+SIZES = Sizes(arena=4096, pinned=1001, store=0, streams=2)
+
+
+class TickingEvent:
+    """An event of a clock that ticks whenever one is recorded; a timeline's origin is the first."""
+
+    now = 0
+
+    def __init__(self, timing: bool = False) -> None:
+        assert timing
+        self.moment = -1
+
+    def record(self, stream: Any) -> None:
+        self.moment = TickingEvent.now = TickingEvent.now + 1
+        stream.notes.append(("moment", stream.handle))
+
+    def wait(self, stream: Any) -> None:
+        stream.notes.append(("wait for moment", stream.handle))
+
+    def synchronize(self) -> None:
+        pass
+
+    def seconds_until(self, later: TickingEvent) -> float:
+        return float(later.moment - self.moment)
+
+
+class NotedLaunches:
+    """In place of bound launches: each is noted."""
+
+    def __init__(self, program: Any, view: Any, settings: Any) -> None:
+        self.notes: list[tuple[Any, ...]] = []
+        self.launches = {
+            position: [SimpleNamespace(run=lambda stream, at=position: stream.notes.append((at, stream.handle)))]
+            for position, instruction in enumerate(program.instructions)
+            if isinstance(instruction, Launch)
+        }
+
+    def set(self, settings: Any) -> list[int]:
+        return [min(self.launches)]
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> StandInDriver:
+    """The driver of two GPUs, of which the first is in use."""
+    made = StandInDriver()
+    for module in (cuda, cuda_host, cuda_network, driver_calls, peer):
+        monkeypatch.setattr(module, "driver", made)
+    streams: list[StandInStream] = []
+
+    def stream() -> StandInStream:
+        streams.append(StandInStream(len(streams) + 100, made.calls))
+        return streams[-1]
+
+    events = iter(range(1000, 9000))
+    in_use = SimpleNamespace(create_event=lambda options: SimpleNamespace(handle=next(events)))
+    monkeypatch.setattr(cuda, "CoreDevice", lambda: in_use)
+    monkeypatch.setattr(cuda, "cuda", stand_in_driver.numba_cuda())
+    monkeypatch.setattr(cuda, "BoundProgram", NotedLaunches)
+    gpu = SimpleNamespace(why_not=lambda: None, stream=stream, CudaEvent=TickingEvent, device_name=lambda: "a GPU")
+    gpu.flat = lambda array: SimpleNamespace(pointer=array.ctypes.data)
+    monkeypatch.setattr(cuda, "gpu", gpu)
+    return made
+
+
+# -- the second GPU's memory -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("gpus", "own", "other"), [(2, 0, 1), (2, 1, 0), (4, 2, 0)])
+@pytest.mark.parametrize("reachable", [0, 1])
+def test_the_peer_tier_is_another_gpus_memory(
+    gpus: int, own: int, other: int, reachable: int, driver: StandInDriver
+) -> None:
+    driver.__init__(gpus, own)  # type: ignore[misc]
+    driver.reachable = reachable
+    here = np.arange(16, dtype=np.uint8)
+    memory = peer.PeerMemory(64)
+    assert driver.named("cuMemAlloc") == [("cuMemAlloc", 64, f"context {other}")]
+    assert driver.current == [f"context {own}"]  # the GPU in use stays so
+    assert driver.named("cuCtxEnablePeerAccess") == [("cuCtxEnablePeerAccess", f"context {other}", 0)] * reachable
+    memory.copying(24, here.ctypes.data, 16, out=True)(7)
+    ((_, there),) = driver.memory.items()
+    np.testing.assert_array_equal(there, np.concatenate([np.zeros(24), here, np.zeros(24)]))
+    here[:] = 0
+    memory.copying(26, here.ctypes.data + 3, 4, out=False)(8)
+    assert here.tolist() == [0, 0, 0, 2, 3, 4, 5, *[0] * 9]
+    contexts = [f"context {other}", f"context {own}"]
+    assert driver.named("cuMemcpyPeerAsync") == [
+        ("cuMemcpyPeerAsync", *contexts, 16, 7), ("cuMemcpyPeerAsync", *contexts[::-1], 4, 8),
+    ]  # fmt: skip
+    memory.close()
+    assert not driver.memory and driver.current == [f"context {own}"]
+    assert driver.calls[-1] == ("cuDevicePrimaryCtxRelease", other)
+    assert driver.named("cuMemFree")[0][2] == f"context {other}"
+
+
+def test_one_gpu_has_no_peer(driver: StandInDriver) -> None:
+    driver.gpus = 1
+    with raises_naming(DeviceFailed, "peer", "--tiers"):
+        peer.PeerMemory(64)
+
+
+def test_a_peer_without_room_is_given_back(driver: StandInDriver) -> None:
+    driver.refused["cuMemAlloc"] = NO_MEMORY
+    with raises_naming(DeviceFailed, "peer", "CUDA_ERROR_OUT_OF_MEMORY"):
+        peer.PeerMemory(64)
+    assert driver.calls[-1] == ("cuDevicePrimaryCtxRelease", 1) and driver.current == ["context 0"]
+
+
+# -- a call for every allocation ---------------------------------------------------------------------------------------
+
+
+def test_every_allocation_and_free_is_a_call_that_is_counted(driver: StandInDriver) -> None:
+    memory = driver_calls.DriverMemory()
+    blocks: list[Any] = [SimpleNamespace(address=address, nbytes=100 + address) for address in (0, 256, 512)]
+    for _ in range(2):  # what an iteration that was cut off holds is given back by the next one
+        memory.begin()
+        assert not driver.memory
+        for block in blocks:
+            memory.allocate(block)
+        memory.free(blocks[1])
+        assert (memory.times.allocations, memory.times.frees) == (3, 1)
+        assert memory.times.allocating > 0 and memory.times.freeing > 0
+        assert memory.times.seconds == memory.times.allocating + memory.times.freeing
+        assert sorted(len(one) for one in driver.memory.values()) == [100, 612]
+    memory.give_back()
+    assert not driver.memory
+    assert [call[1] for call in driver.named("cuMemAlloc")] == [100, 356, 612] * 2
+
+
+def test_a_refused_call_is_named(driver: StandInDriver) -> None:
+    memory, block = driver_calls.DriverMemory(), SimpleNamespace(address=0, nbytes=3 << 20)
+    driver.refused = {"cuMemAlloc": NO_MEMORY, "cuMemFree": NO_MEMORY}
+    with raises_naming(DeviceFailed, "cuMemAlloc", "3 MiB", "CUDA_ERROR_OUT_OF_MEMORY"):
+        memory.allocate(block)  # type: ignore[arg-type]
+    memory.give_back()
+    assert not driver.named("cuMemFree")  # there is nothing to free
+    del driver.refused["cuMemAlloc"]
+    memory.allocate(block)  # type: ignore[arg-type]
+    with raises_naming(DeviceFailed, "cuMemFree", "CUDA_ERROR_OUT_OF_MEMORY"):
+        memory.free(block)  # type: ignore[arg-type]
+
+
+# -- the device --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tier", ["host", "peer"])
+def test_copies_reach_their_tier_and_come_back(tier: str, driver: StandInDriver) -> None:
+    device = cuda.CudaDevice(replace(SIZES, tiers={PEER: 512}))
+    values = np.arange(5, dtype=np.float32)
+    device.write(64, values)
+    device.copy_out(64, 32, 20, tier)
+    device.write(64, values * 0)
+    assert not device.read(64, (5,), np.float32).any()
+    device.copy_in(68, 36, 12, tier)
+    assert device.read(64, (5,), np.float32).tolist() == [0, 1, 2, 3, 0]
+    if tier == "host":
+        assert device.pinned[32:52].view(np.float32).tolist() == values.tolist()
+        assert not driver.named("cuMemcpyPeerAsync")
+    else:
+        assert not device.pinned.any() and len(driver.named("cuMemcpyPeerAsync")) == 2
+    assert device.pinned.nbytes == SIZES.pinned
+    device.close()
+    assert not driver.memory and device.pinned.nbytes == 0
+
+
+@pytest.mark.parametrize("part", ["tier", "peer", "gpu"])
+def test_a_device_that_cannot_be_made_keeps_nothing(
+    part: str, driver: StandInDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiers = {PEER: 512}
+    if part == "tier":
+        error, words = RunError, ("remote", "--tiers")
+        tiers = {PEER: 512, "remote": 4}
+    elif part == "peer":
+        error, words = DeviceFailed, ("peer", "CUDA_ERROR_OUT_OF_MEMORY")
+        driver.refused["cuMemAlloc"] = NO_MEMORY
+    else:
+        error, words = DeviceFailed, ("no driver", "CPU")
+        monkeypatch.setattr("refimpl.backend.cuda.gpu.why_not", lambda: "no driver")
+    with raises_naming(error, *words):
+        cuda.CudaDevice(replace(SIZES, tiers=tiers))
+    assert not driver.memory
+    assert len(cuda.cuda.cleared) == (part != "gpu")  # type: ignore[attr-defined]
+
+
+# -- programs ----------------------------------------------------------------------------------------------------------
+
+
+def expected_calls(program: Any, device: Any) -> list[tuple[Any, ...]]:
+    """The slow twin: the calls that each instruction is, in the program's order."""
+    record_of = {one.event: position for position, one in enumerate(program.instructions) if isinstance(one, Record)}
+    found: list[tuple[Any, ...]] = []
+    for position, one in enumerate(program.instructions):
+        if isinstance(one, Launch):
+            found.append((position, 100 + one.stream))
+        elif isinstance(one, Copy):
+            name = "cuMemcpyHtoDAsync" if isinstance(one, CopyIn) else "cuMemcpyDtoHAsync"
+            found.append((name, one.nbytes, 100 + one.stream))
+        elif isinstance(one, Record):
+            found.append(("record", 100 + one.stream, device.event(position)))
+        elif isinstance(one, Wait):
+            found.append(("wait", 100 + one.stream, device.event(record_of[one.event])))
+        elif program.setup.allocator.driver_calls and isinstance(one, Allocate):
+            found.append(("cuMemAlloc", one.nbytes, "context 0"))
+        elif program.setup.allocator.driver_calls and isinstance(one, Free):
+            found.append(("cuMemFree",))
+    return found
+
+
+@pytest.mark.parametrize("calls", [False, True])
+def test_an_iteration_is_the_programs_instructions_in_their_order(calls: bool, driver: StandInDriver) -> None:
+    program = refimpl.plan(build("lenet", 2), "vdnn-all allocator=driver-calls", "h100") if calls else small_program()
+    device = cuda.CudaDevice(Sizes.of([program]))
+    replay = device.replay(program, {})
+    assert replay.host_seconds_per_instruction is None and replay.stored == []
+    paused: list[tuple[int, int]] = []
+    middle = len(program.instructions) // 2
+    for _ in range(2):
+        driver.calls.clear()
+        replay.issue({middle: lambda: paused.append((middle, len(driver.calls)))})
+        found = [call[:1] if call[0] == "cuMemFree" else call for call in driver.calls]
+        expected = expected_calls(program, device)
+        before = len(found) - len(expected)  # what the iteration before still holds is freed first
+        assert found[before:] == expected and set(found[:before]) == ({("cuMemFree",)} if before else set())
+        assert before == 0 or len(paused) == 2
+        replay.finish()
+    until = replace(program, instructions=program.instructions[: middle + 1])
+    assert paused[0] == (middle, len(expected_calls(until, device)))
+    assert driver.calls[-len(device.streams) :] == [("sync", stream.handle) for stream in device.streams]
+    assert replay.host_seconds_per_instruction is not None and replay.host_seconds_per_instruction > 0
+    kinds = Counter(type(one) for one in program.instructions)
+    if calls:
+        times = replay.driver_calls
+        assert times is not None and (times.allocations, times.frees) == (kinds[Allocate], kinds[Free])
+    else:
+        assert replay.driver_calls is None
+    device.close()
+    assert not driver.memory
+
+
+def test_a_measured_iteration_has_each_launch_and_copy_between_two_events(driver: StandInDriver) -> None:
+    program = small_program()
+    device = cuda.CudaDevice(Sizes.of([program]))
+    replay = device.replay(program, {})
+    driver.calls.clear()
+    timeline = replay.timed()
+    work = [one for one in program.instructions if isinstance(one, (Launch, Copy))]
+    assert [span.instruction for span in timeline.spans] == work
+    assert [(span.start, span.end) for span in timeline.spans] == [(2 * n + 1, 2 * n + 2) for n in range(len(work))]
+    assert [span.stream for span in timeline.spans] == [one.stream for one in work]
+    assert timeline.seconds == 2 * len(work) and timeline.machine == "a GPU" and not timeline.simulated
+    others = [("wait for moment", stream.handle) for stream in device.streams[1:]]
+    assert driver.calls[: 1 + len(others)] == [("moment", 100), *others]  # all streams begin at the origin
+    without = [call for call in driver.calls if call[0] not in ("moment", "wait for moment", "sync")]
+    assert without == expected_calls(program, device)
+    device.close()
+
+
+def test_settings_bind_again_what_takes_them(driver: StandInDriver) -> None:
+    program = small_program()
+    device = cuda.CudaDevice(Sizes.of([program]))
+    replay: Any = device.replay(program, {})
+    first = min(replay._bound.launches)
+    replay._bound.launches[first] = [SimpleNamespace(run=lambda stream: stream.notes.append(("new", stream.handle)))]
+    replay.set({})
+    driver.calls.clear()
+    replay.issue({})
+    expected = expected_calls(program, device)
+    assert driver.calls == [("new", call[1]) if call[0] == first else call for call in expected]
+    device.close()
+
+
+# -- collective calls --------------------------------------------------------------------------------------------------
+
+
+class Doubles(Communicator):
+    """The mean over all ranks is twice the gradient."""
+
+    size = 2
+
+    def mean(self, gradients: Any) -> Any:
+        (numbers,) = gradients
+        return lambda: np.multiply(numbers, 2, out=numbers)
+
+    def _exchange(self, word: str) -> list[str]:
+        return [word, word]
+
+
+def test_a_collective_call_is_copies_out_a_hold_and_copies_back(driver: StandInDriver) -> None:
+    program = refimpl.plan(build("lenet", 2).data_parallel(2, 100_000), "baseline", "h100")
+    device = cuda.CudaDevice(Sizes.of([program]))
+    device.communicator = Doubles()
+    replay: Any = device.replay(program, {})
+    stream = program.streams.index("network")
+    network = replay._network
+    collective = [
+        position for position, one in enumerate(program.instructions) if isinstance(one, Launch) and one.call.collective
+    ]
+    assert len(collective) > 1
+    for number, position in enumerate(collective, 1):
+        launch: Any = program.instructions[position]
+        for tensor, address in zip(launch.call.operands, launch.addresses, strict=True):
+            device.write(address, np.full(tensor.shape, number, np.float32))
+        driver.calls.clear()
+        if number == 1:
+            network.begin()
+        actions = network.actions(position)
+        count = len(launch.call.operands)
+        for act, argument in actions[: count + 1]:
+            act(argument)
+        network._thread._pieces[-1].done.wait(20)
+        assert network._counter[0] == number  # by then the stream goes on
+        for act, argument in actions[count + 1 :]:
+            act(argument)
+        on = [call for call in driver.calls if call[0] not in ("cuCtxSetCurrent", "cuEventSynchronize")]
+        sizes, handle = [tensor.nbytes for tensor in launch.call.operands], 100 + stream
+        assert on == [
+            *(("cuMemcpyDtoHAsync", nbytes, handle) for nbytes in sizes),
+            ("cuEventRecord", device.event(position).handle, handle),
+            ("cuStreamWaitValue32", handle, network._counter.ctypes.data, number, cuda_host.AT_LEAST),
+            *(("cuMemcpyHtoDAsync", nbytes, handle) for nbytes in sizes),
+        ]
+        assert ("cuEventSynchronize", device.event(position).handle) in driver.calls
+        for tensor, address in zip(launch.call.operands, launch.addresses, strict=True):
+            assert (device.read(address, tensor.shape, np.float32) == 2 * number).all()
+    network.finish()
+    device.close()
+    gc.collect()
+
+
+def test_a_failure_in_the_network_lets_the_streams_go_on(driver: StandInDriver) -> None:
+    program = refimpl.plan(build("lenet", 2).data_parallel(2, 100_000), "baseline", "h100")
+    device = cuda.CudaDevice(Sizes.of([program]))
+    device.communicator = Doubles()
+    replay: Any = device.replay(program, {})
+    driver.refused["cuEventSynchronize"] = NO_MEMORY
+    replay.issue({})
+    with pytest.raises(DeviceFailed) as caught:
+        replay.finish()
+    assert not lacks(str(caught.value), "CUDA_ERROR_OUT_OF_MEMORY")
+    assert replay._network._counter[0] == cuda_host.ALL_REACHED
+    device.close()
