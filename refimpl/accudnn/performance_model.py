@@ -35,9 +35,6 @@ class Candidate:
     out_seconds: float  #: of the copy out; 0 for the input batch, whose copy is on the host already
     in_seconds: float
 
-    def is_idle(self, step: int) -> bool:
-        return self.last_use < step < self.next_use
-
 
 #: A step's workspace in bytes and its seconds, with some choice of algorithms.
 Rung = tuple[int, float]

@@ -14,8 +14,9 @@ from kernels.targets.cpu.threads import cores
 from refimpl.machine import MACHINES, Machine, MachineError
 from refimpl.machine import here as at_hand
 from refimpl.machine.model import FIGURES
+from refimpl.names import machines
+from refimpl.names.machines import like, listed, summary
 from refimpl.names.machines import named as machine
-from refimpl.names.machines import summary
 from tests.gpu_device import BACKEND
 from tests.refimpl.machine.conv_calls import passes
 
@@ -29,6 +30,58 @@ def test_every_machine_is_found_by_its_name() -> None:
     for name, made in MACHINES.items():
         assert machine(name) is made and made.name == name
     assert machine("Titan_X") is machine("TITAN X") is MACHINES["titan-x"]
+
+
+def test_machines_are_attributes_of_their_module() -> None:
+    assert machines.titan_x is MACHINES["titan-x"] and machines.a100_40g is MACHINES["a100-40g"]
+    assert {"titan_x", "rtx_4090", "here", "named", "like"} <= set(dir(machines)) and len(dir(machines)) == 16
+    with pytest.raises(AttributeError, match="no machine 'titanic'; there are a100_40g, .*, here, .*, v100$"):
+        _ = machines.titanic
+    assert [one.name for one in listed(["l4", "t4"])] == ["l4", "t4"]
+
+
+def test_a_machine_like_another_has_figures_of_its_own() -> None:
+    made = like(" l4", memory="12GiB")
+    assert (made.memory_bytes, made.flops) == (12 * GIB, MACHINES["l4"].flops)
+    assert made.name == "l4 (memory 12GiB)" and like("l4").name == "l4"
+    assert like(MACHINES["l4"], "mine", {"link": "measured: a try"}, link=9e9).name == "mine"
+    with pytest.raises(MachineError, match="source"):
+        like("l4", sources={"link": "a friend"}, link=9e9)
+
+
+FILES = {
+    "like = 'l4'\nmemory = '12GiB'\n[sources]\nmemory = 'measured: a try'\n": "my-card",
+    "name = 'Mine'\nlike = 'l4'\nmemory = '12GiB'\n": "Mine",
+    "memory = '12GiB'\nflops = '1TFLOP/s'\nbandwidth = '100GB/s'\nlink = '9GB/s'\nmultiprocessors = 4\n": "my-card",
+}
+
+
+@pytest.mark.parametrize(("text", "name"), FILES.items(), ids=["like", "named", "whole"])
+def test_a_file_describes_a_machine(text: str, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "my-card.toml"
+    path.write_text(text, encoding="utf-8")
+    made = machine(path)
+    assert (made.name, made.memory_bytes) == (name, 12 * GIB)
+    assert made.multiprocessors == (MACHINES["l4"].multiprocessors if "l4" in text else 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("name = 3", "name is 3; give a text of one line"),
+        ("name = ' '", "name is ' '; give a text of one line"),
+        ("sources = 'mine'", "sources is 'mine'; write a table [sources] with a line for each figure"),
+        ("like = 3", "like is 3; give a machine's name, as in rtx-4090"),
+        ("like = 'my-card.toml'", "like is 'my-card.toml'; give a machine's name, as in rtx-4090"),
+        ("memory = '12GiB'", "my-card has no flops, bandwidth, link, multiprocessors; give them"),
+    ],
+)
+def test_a_file_that_describes_no_machine_is_named(text: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "my-card.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(MachineError) as error:
+        machine(path)
+    assert str(error.value).startswith(f"{path}: {says}")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -63,6 +63,7 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     name = f"outside_{abs(hash(tmp_path))}"
     (tmp_path / f"{name}.py").write_text(OUTSIDE)
     (tmp_path / f"{name}_broken.py").write_text("1 / 0")
+    (tmp_path / f"{name}_needs.py").write_text("import no_such_package")
     monkeypatch.chdir(tmp_path)
     return name
 
@@ -163,10 +164,15 @@ def test_a_setup_from_outside_is_planned_with_other_modules(outside: str, file: 
         ("{}_broken:MINE", (1, "ZeroDivisionError")),
         ("no_such_module:MINE", ("no_such_module", "vdnn-all", "dtr")),
         ("dr", ("dr", "dtr")),
+        ("{}.py", ("names no setup", "{}.py:NAME")),
+        ("{}_missing.py:MINE", ("there is no file", "{}_missing.py")),
+        ("{}_needs:MINE", ("{}_needs imports no_such_package", "not installed")),
+        ("{}_broken.py:MINE", ("{}_broken.py", "ZeroDivisionError")),
+        ("vdnn-all baseline", ("vdnn-all and baseline", "one preset")),
     ],
 )
 def test_what_is_no_setup_is_one_line(outside: str, text: str, says: tuple[object, ...]) -> None:
-    with raises_naming(SetupError, *says):
+    with raises_naming(SetupError, *(str(part).format(outside) for part in says)):
         setup(text.format(outside))
 
 
@@ -229,3 +235,32 @@ def test_what_python_gets_wrong_is_one_line(arguments: tuple[Any, ...], error: s
 def test_a_value_that_is_no_text_is_set_in_python_only() -> None:
     with pytest.raises(ValueError, match="Python"):
         value_of("3", dict)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("yes", bool, True), ("no", bool, False), ("none", int | None, None), ("3", int | None, 3),
+        ("1.5KiB", int, 1536), ("0", float, 0.0), ("2.5", float, 2.5), ("a+b", tuple[str, ...], ("a", "b")),
+        ("", tuple[int, ...], ()), ("any text", str, "any text"), ("late", Literal["early", "late"], "late"),
+    ],
+)  # fmt: skip
+def test_a_value_is_read_by_its_type(text: str, kind: Any, value: Any) -> None:
+    assert value_of(text, kind) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "says"),
+    [
+        ("maybe", bool, "give yes or no"),
+        ("True", bool, "give yes or no"),
+        ("none", int, "give a whole number of at least 0, or a size such as 512MiB"),
+        ("9" * 20, int, "give a whole number of at least 0, or a size such as 512MiB"),
+        ("inf", float, "give a number of at least 0"),
+        ("soon", Literal["early", "late"], "give early or late"),
+    ],
+)
+def test_a_value_of_another_type_says_what_to_give(text: str, kind: Any, says: str) -> None:
+    with pytest.raises(ValueError) as error:
+        value_of(text, kind)
+    assert str(error.value) == says

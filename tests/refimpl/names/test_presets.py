@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 import refimpl
 from refimpl.combined import COMBINED
+from refimpl.combined.papers import papers
 from refimpl.machine import TITAN_X
 from refimpl.memory import ALLOCATORS, FirstFit
 from refimpl.names.modules import MODULES, SWITCHES, assignments, module, switches
-from refimpl.names.presets import PRESETS, baseline, setup, superneurons
+from refimpl.names.presets import PAPERS, PRESETS, baseline, combinations, setup, superneurons
 from refimpl.network.zoo import lenet
 from refimpl.planner import SLOTS, Copy, FixedAddresses, Free, Launch, Setup, SetupError, plan
 from refimpl.planner.baseline import LayerWise, MemoryOptimal
@@ -212,3 +214,27 @@ def test_the_effort_of_a_search_is_a_word_of_its_setup() -> None:
     for text in ("0", "-1", "much", "1.5"):
         with raises_naming(SetupError, f"effort={text}", "effort=200"):
             setup(f"combined effort={text}")
+
+
+def test_a_papers_setups_are_its_presets_and_then_the_combinations_of_its_modules() -> None:
+    for paper, names in PAPERS.items():
+        made = combinations(paper)
+        assert made[: len(names)] == tuple(PRESETS[name].setup for name in names)
+        assert made[len(names) :] == papers().get(paper, ())
+    assert sorted(name for names in PAPERS.values() for name in names) == sorted(PRESETS)
+    assert len(combinations("vDNN")) == 18 and len(combinations("vDNN++")) == 46
+
+
+def test_fates_of_a_file_fill_slots_and_leave_the_others_to_words(tmp_path: Path) -> None:
+    path = tmp_path / "my.fates"
+    path.write_text("liveness=layer-wise\n\ndata offload\nconv1 drop\n", encoding="utf-8")
+    made = setup("baseline", {"fates": str(path), "join": "no"})
+    assert made.name == f"fates={path}" and not made.join and made.slots["liveness"] == "layer-wise"
+    assert (
+        setup("baseline", {"fates": str(path), "liveness": "superneurons-liveness"}).slots["liveness"] != "layer-wise"
+    )
+    later = setup("baseline", {"fates": str(path), "prefetch": "superneurons-ahead"})
+    assert later.slots["prefetch"] == "superneurons-ahead" != made.slots["prefetch"]
+    for slot in ("offload", "recompute"):
+        with raises_naming(SetupError, f"fates={path} fills {slot}", f"{slot}=none, or the fates"):
+            setup("baseline", {"fates": str(path), slot: "none"})
