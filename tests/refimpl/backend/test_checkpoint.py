@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refimpl.backend import CheckpointError, Trainer
-from refimpl.backend.checkpoint import algorithms
+from refimpl.backend import CheckpointError, Trainer, checkpoint
+from refimpl.backend.checkpoint import algorithms, without_algorithm
+from refimpl.backend.initial_state import state_tensors
 from refimpl.network import Builder, Network
 from refimpl.planner.baseline import NoOffload, NoPrefetch
 from tests.messages import raises_naming
@@ -154,3 +155,120 @@ def test_a_checkpoint_that_cannot_be_opened_is_one_line_with_its_path(program: A
             with trainer(program) as one:
                 one.restore(tmp_path)
     assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+# -- the file itself ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def simple() -> Network:
+    b = Builder("simple", (1, 1, 4, 4))
+    b.conv(2, 3)
+    b.fc(2)
+    b.softmax()
+    return b.build()
+
+
+STATE_SETTINGS: dict[str, Any] = {
+    "seed": 3, "iteration": 4, "rate": 0.5, "momentum": 0.25, "decay": 0.125, "schedule": "cosine:90", "warmup": 2,
+}  # fmt: skip
+
+
+def written(path: Path, network: Network, **changed: Any) -> Path:
+    """A checkpoint with `about` changed after it was written; a value of None leaves it out."""
+    state = {tensor.name: np.full(tensor.shape, 1.5, tensor.dtype) for tensor in state_tensors(network)}
+    chosen = dict.fromkeys(without_algorithm(network, {}), "gemm")
+    checkpoint.write(path, network, state, STATE_SETTINGS, chosen)
+    with np.load(path) as file:
+        arrays = dict(file)
+    about = json.loads(str(arrays["about"])) | changed
+    arrays["about"] = np.array(json.dumps({name: value for name, value in about.items() if value is not None}))
+    np.savez(path, **arrays)
+    return path
+
+
+def test_what_is_written_is_read(simple: Network, tmp_path: Path) -> None:
+    path = written(tmp_path / "here.npz", simple)
+    state, settings = checkpoint.read(path, simple)
+    assert settings == STATE_SETTINGS
+    assert {name: (array.shape, str(array.dtype)) for name, array in state.items()} == {
+        tensor.name: (tensor.shape, tensor.dtype) for tensor in state_tensors(simple)
+    }
+    assert all((array == 1.5).all() for array in state.values())
+    chosen = algorithms(path, simple)
+    assert chosen is not None and len(chosen) > 1 and set(chosen.values()) == {"gemm"}
+    assert without_algorithm(simple, chosen) == []
+    assert without_algorithm(simple, dict([*chosen.items()][1:])) == [min(chosen, key=[*chosen].index)]
+
+
+def test_older_checkpoints_say_less(simple: Network, tmp_path: Path) -> None:
+    older = {name: value for name, value in STATE_SETTINGS.items() if name not in ("schedule", "warmup")}
+    path = written(tmp_path / "here.npz", simple, algorithms=None, optimiser=None, settings=older)
+    assert algorithms(path, simple) is None
+    assert checkpoint.read(path, simple)[1] == older | {"schedule": "constant", "warmup": 0}
+    np.savez(path, x=np.ones(3))
+    assert algorithms(path, simple) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "parts"),
+    [
+        ({"checksums": {}}, ("damaged", "differs")),
+        ({"format": 3}, ("format", 2)),
+        ({"optimiser": "adamw"}, ("adamw", "sgd")),
+        ({"algorithms": ["gemm"]}, ("algorithms",)),
+        ({"algorithms": {"conv.forward conv1": 3}}, ("algorithms",)),
+        ({"algorithms": {}}, ("algorithm", "conv.forward conv1")),
+        ({"settings": [1]}, ("settings", "seed")),
+        ({"settings": {**STATE_SETTINGS, "more": 1}}, ("settings", "seed")),
+        ({"settings": {**STATE_SETTINGS, "seed": -1}}, ("seed", -1)),
+        ({"settings": {**STATE_SETTINGS, "seed": 2**64}}, ("seed", 2**64)),
+        ({"settings": {**STATE_SETTINGS, "iteration": 1.5}}, ("iteration", 1.5)),
+        ({"settings": {**STATE_SETTINGS, "rate": "fast"}}, ("rate", "fast")),
+        ({"settings": {**STATE_SETTINGS, "rate": True}}, ("rate",)),
+        ({"settings": {**STATE_SETTINGS, "rate": 1e39}}, ("rate", "1e+39")),
+        ({"settings": {**STATE_SETTINGS, "schedule": "sudden"}}, ("schedule", "sudden")),
+        ({"settings": {**STATE_SETTINGS, "schedule": 7}}, ("schedule", 7)),
+        ({"settings": {**STATE_SETTINGS, "warmup": None}}, ("schedule",)),
+    ],
+)
+def test_what_a_checkpoint_says_of_itself_is_checked(
+    changed: dict[str, Any], parts: tuple[object, ...], simple: Network, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "here.npz", simple, **changed)
+    with raises_naming(CheckpointError, path, *parts):
+        checkpoint.read(path, simple)
+
+
+@pytest.mark.parametrize("seed", [0, 2**64 - 1])
+def test_settings_at_their_limits_are_read(seed: int, simple: Network, tmp_path: Path) -> None:
+    path = written(tmp_path / "here.npz", simple, settings={**STATE_SETTINGS, "seed": seed, "rate": 1})
+    settings = checkpoint.read(path, simple)[1]
+    assert settings["seed"] == seed and type(settings["rate"]) is float
+
+
+@pytest.mark.parametrize(
+    "about", [np.array(3), np.array(["{}"]), np.array("x" * 400_000), np.array("{"), np.array("[]")]
+)
+def test_an_about_that_is_no_text_of_an_object_is_damage(about: np.ndarray, simple: Network, tmp_path: Path) -> None:
+    np.savez(tmp_path / "here.npz", about=about)
+    for reading in (checkpoint.read, algorithms):
+        with raises_naming(CheckpointError, tmp_path / "here.npz", "damaged", "about"):
+            reading(tmp_path / "here.npz", simple)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_a_state_that_has_diverged_is_not_written(wrong: float, simple: Network, tmp_path: Path) -> None:
+    path = written(tmp_path / "here.npz", simple)
+    before = path.read_bytes()
+    state, settings = checkpoint.read(path, simple)
+    [*state.values()][1].flat[0] = wrong
+    with raises_naming(CheckpointError, path, "diverged", [*state][1]):
+        checkpoint.write(path, simple, state, settings, {})
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("reading", [checkpoint.read, algorithms])
+def test_no_checkpoint_is_said_with_its_path(reading: Any, simple: Network, tmp_path: Path) -> None:
+    with raises_naming(CheckpointError, "no checkpoint", tmp_path / "none.npz"):
+        reading(tmp_path / "none.npz", simple)
