@@ -17,8 +17,8 @@ from refimpl.machine import Choice, Machine
 from refimpl.network import SUPERNEURONS, Builder, Call, NetworkError
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, plan
-from refimpl.planner.instructions import Allocate, Free, Launch, Wait
-from refimpl.planner.listing import _Lister, _repeated, listing
+from refimpl.planner.instructions import Allocate, Fate, Free, Launch, Wait
+from refimpl.planner.listing import _Lister, _repeated, entries, listing, repetitions
 from refimpl.text import counted, duration
 from refimpl.vdnnpp import Compressed
 from tests.messages import raises_naming
@@ -243,6 +243,46 @@ def test_a_copy_at_the_end_of_a_step_is_joined_by_name() -> None:
     program = plan(build("lenet", 8), setup(offload=OffloadSome(), join=True), machine(), 1 << 30)
     assert "join       compute waits for copy out of" in listing(program)
     assert not re.search(r"free .*waits", listing(program))
+
+
+ENTRIES = """\
+allocate  pool1 2 KiB, to be dropped (some: drawn)
+run       pool.forward
+wait      event 2
+copy out  conv1 8 KiB, offload, waits for relu.forward of relu1 in step 2
+"""
+
+
+def test_every_instruction_has_an_entry() -> None:
+    program = tiny()
+    found = entries(program)
+    assert len(found) == len(program.instructions)
+    third = [entry for entry, it in zip(found, program.instructions, strict=True) if it.step == 3]
+    assert "".join(f"{word:8}  {text}\n" for word, text in third) == ENTRIES
+    waits = [text for (word, text), it in zip(found, program.instructions, strict=True) if isinstance(it, Wait)]
+    assert waits == [f"event {it.event}" for it in program.instructions if isinstance(it, Wait)]
+    assert sum(text.count("waits for") for _, text in found) <= len(waits) == 14
+    assert repetitions(program) == []
+
+
+def test_the_head_counts_what_was_not_prefetched_and_what_was_evicted() -> None:
+    program = tiny()
+    assert "cache" not in listing(program).split("    time")[0]
+    counts = dataclasses.replace(
+        program.counts, skipped_prefetches=2, futile_prefetches=1, evictions=3, hits=1, misses=4, recomputed_layers=0
+    )
+    head = " ".join(listing(dataclasses.replace(program, counts=counts)).partition("Fates")[0].split())
+    assert "no hole for a prefetch 2 times" in head and "1 prefetch not made that an eviction would undo" in head
+    assert "cache 3 evictions · 1 hit and 4 misses" in head and "rebuilt" not in head
+
+
+def test_of_many_reasons_the_last_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refimpl.planner.listing.NAMES", 4)
+    program = tiny()
+    fates = {tensor: Fate("offload", "mine", f"reason {n}") for n, tensor in enumerate([*program.network.managed][:7])}
+    text = listing(dataclasses.replace(program, fates=fates)).split("Fates")[1].split("Before")[0]
+    assert [n for n in range(7) if f"reason {n} " in text] == [0, 1, 2, 3]
+    assert "and 3 maps more, for 3 other reasons" in " ".join(text.split())
 
 
 # -- which steps -------------------------------------------------------------------------------------------------------

@@ -123,6 +123,33 @@ def test_a_damaged_file_is_refused(damage: Callable[[Document], None], says: str
         reread(found)
 
 
+def on_a_grain_of_its_own(found: Document) -> None:
+    found["granularity"] = 256
+
+
+def with_a_resident_tensor_more(found: Document) -> None:
+    found["resident"]["no such weight"] = 0
+
+
+def with_a_number_for_a_text(found: Document) -> None:
+    first(found, "copy out")[-1] = 3
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (on_a_grain_of_its_own, "multiples of 256 bytes; a GPU needs multiples of 512"),
+        (with_a_resident_tensor_more, "has no tensor 'no such weight'"),
+        (with_a_number_for_a_text, "3 is not a text"),
+    ],
+)
+def test_a_changed_file_is_refused(damage: Callable[[Document], None], says: str) -> None:
+    found = copy.deepcopy(document(planned("vdnn-all")))
+    damage(found)
+    with pytest.raises(ProgramFileError, match=says):
+        reread(found)
+
+
 def without_waits(found: Document) -> None:
     found["instructions"] = [one for one in found["instructions"] if one[0] != "wait"]
 

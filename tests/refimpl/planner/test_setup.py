@@ -8,8 +8,9 @@ import pytest
 
 import refimpl
 from refimpl.memory import ALLOCATORS
-from refimpl.planner import SLOTS, SetupError
-from refimpl.planner.baseline import NetworkWide
+from refimpl.names.presets import PRESETS
+from refimpl.planner import SLOTS, PlanContext, SetupError, slots
+from refimpl.planner.baseline import LayerWise, NetworkWide
 from tests.messages import raises_naming
 from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, PrefetchAhead, setup
 
@@ -76,3 +77,30 @@ def test_the_adopted_trial_has_the_programs_setup_and_its_seconds() -> None:
     slower = dataclasses.replace(adopted, seconds=2 * program.planned_seconds)
     assert dataclasses.replace(program, tried=(as_fast, slower, adopted)).adopted is adopted
     assert dataclasses.replace(program, tried=(as_fast, slower)).adopted is None
+
+
+class Nameless(slots.Offload):
+    def bind(self, context: PlanContext) -> slots.BoundOffload:
+        raise AssertionError("a setup without a name for it is not planned")
+
+
+def test_a_module_without_a_name_says_where_to_write_it() -> None:
+    with raises_naming(SetupError, "offload=Nameless() has no name", "name: ClassVar", "class Nameless"):
+        setup(offload=Nameless())
+
+
+def test_a_search_names_what_it_chooses_itself() -> None:
+    search = PRESETS["vdnn-dyn"].setup
+    assert [slot for slot, module in search.slots.items() if module == "searched"] == ["offload", "algorithms"]
+    assert search.slots["liveness"] == search.frugal.slots["liveness"] and search.frugal.slots["offload"] == "vdnn-all"
+    for slot in ("offload", "algorithms"):
+        with raises_naming(SetupError, "vdnn-dyn chooses offload and algorithms itself", "take"):
+            search.replace(**{slot: "none" if slot == "offload" else "memory"})
+    assert search.replace(liveness=LayerWise(), name="other").name == "other"
+
+
+def test_a_hint_searches_for_no_pool() -> None:
+    searching = PRESETS["vdnnpp-all"].setup
+    assert isinstance(searching.allocator, slots.PoolSearch)
+    assert searching.quick == dataclasses.replace(searching, allocator=searching.allocator.quick) != searching
+    assert setup().quick == setup()

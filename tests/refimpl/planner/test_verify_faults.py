@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from refimpl.machine import Tier
 from refimpl.network import Tensor
-from refimpl.planner import COMPUTE, Allocate, CopyIn, CopyOut, Free, Instruction, Launch, Program, Record, Wait
+from refimpl.planner import COMPUTE, Allocate, CopyIn, CopyOut, Free, Instruction, Launch, Program, Record, Wait, plan
 from refimpl.planner.instructions import Copy
+from refimpl.superneurons import UnifiedTensorPool
 from tests.messages import lacks
-from tests.refimpl.modules import AnyAlgorithm, DropSome
+from tests.refimpl.modules import AnyAlgorithm, DropSome, machine, setup
 from tests.refimpl.planner.mutations import (
     MOVING,
     at,
@@ -132,6 +134,14 @@ def test_kernels_run_on_one_stream() -> None:
     assert found.rule == 1 and lacks(str(found), "conv.forward", "out", "compute") == []
 
 
+def test_only_collective_calls_run_on_the_networks_stream() -> None:
+    planned = plan(small_network().data_parallel(2), setup(**MOVING), machine(), 1 << 26)
+    network = planned.streams.index("network")
+    assert any(isinstance(it, Launch) and it.stream == network for it in planned.instructions)
+    index = find(planned, "copy out", "conv1")
+    assert refused(changed(planned, index, stream=network), "network", "collective calls alone").rule == 1
+
+
 def test_a_stream_that_is_not_there() -> None:
     planned = small_program(**MOVING)
     assert refused(changed(planned, find(planned, "copy out"), stream=3), "stream", 3).rule == 1
@@ -197,6 +207,18 @@ def test_a_block_outside_of_the_arena(address: int) -> None:
     planned = small_program()
     found = refused(changed(planned, find(planned, "allocate", "conv2"), address=address))
     assert found.rule == 2 and lacks(str(found), "conv2", planned.arena_bytes) == []
+
+
+def test_a_block_freed_in_part() -> None:
+    planned = small_program()
+    assert refused(changed(planned, find(planned, "free", "conv1"), nbytes=1536), "free", "conv1", 1536, 2048).rule == 2
+
+
+def test_a_launch_without_an_address_for_each_operand() -> None:
+    planned = small_program()
+    index = find(planned, "launch", "pool.forward")
+    short = at(planned, index, Launch).addresses[:1]
+    assert refused(changed(planned, index, addresses=short), "1 address for 2 operands", "pool.forward").rule == 2
 
 
 def test_a_block_smaller_than_its_tensor() -> None:
@@ -444,3 +466,32 @@ def test_an_arena_larger_than_the_budget() -> None:
 def test_a_peak_that_is_not_so() -> None:
     planned = small_program()
     assert refused(dataclasses.replace(planned, peak_bytes=planned.peak_bytes + 512)).rule == 5
+
+
+# -- tiers -------------------------------------------------------------------------------------------------------------
+
+
+def in_tiers(*tiers: Tier) -> Program:
+    return plan(small_network(), setup(**MOVING | {"pinned": UnifiedTensorPool()}), machine().with_tiers(tiers), PLENTY)
+
+
+def test_a_copy_to_a_tier_that_is_not_there() -> None:
+    planned = in_tiers(Tier("peer"), Tier("host"))
+    index = find(planned, "copy out", "conv1")
+    assert at(planned, index, CopyOut).tier == "peer"
+    found = refused(changed(planned, index, tier="remote"), "copy out", "conv1", "no remote tier")
+    assert (found.rule, found.tensor) == (2, tensor(planned, "conv1"))
+
+
+def test_a_tier_is_no_larger_than_the_machines() -> None:
+    planned = in_tiers(Tier("peer"), Tier("host"))
+    taken = planned.tier_bytes["peer"]
+    for capacity in (None, taken, taken - 1):
+        other = machine().with_tiers([Tier("peer", capacity), Tier("host")])
+        moved_there = dataclasses.replace(planned, machine=other)
+        if capacity == taken - 1:
+            assert refused(moved_there, "the peer tier", taken, capacity).rule == 5
+        else:
+            moved_there.verify()
+    alone = dataclasses.replace(planned, machine=machine())
+    assert refused(alone, "the peer tier", f"{machine().name} has none").rule == 5

@@ -1,0 +1,114 @@
+"""Small parts of the planner, by hand: opaque shares, losses, a cache of maps, the host's memory, algorithms."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from refimpl.machine import Choice, Span, Tier
+from refimpl.network import Network, Tensor
+from refimpl.network.tensor import Kind
+from refimpl.network.zoo import lenet
+from refimpl.planner import BASELINE, Launch, PlanContext, plan
+from refimpl.planner.cache_of_maps import CacheOfMaps
+from refimpl.planner.errors import DoesNotFit
+from refimpl.planner.heading import Opaque, heading, mark, opaque_shares
+from refimpl.planner.instructions import pinned_size
+from refimpl.planner.largest import unlimited, unlimited_baseline
+from refimpl.planner.losses import Losses
+from tests.messages import raises_naming
+from tests.refimpl.modules import machine, setup
+
+
+def test_a_cache_of_maps_hears_of_maps_alone() -> None:
+    heard: list[tuple[str, Tensor]] = []
+    inner: Any = SimpleNamespace(
+        **{name: lambda tensor, name=name: heard.append((name, tensor)) for name in ("enter", "touch", "leave")},
+        victim=lambda locked, now: (locked, now),
+    )
+    cache = CacheOfMaps(inner)
+    kinds: tuple[Kind, ...] = ("map", "gradient map", "input", "workspace")
+    every = {kind: Tensor(kind, (1,), kind, managed=True) for kind in kinds}
+    for tensor in every.values():
+        for hear in (cache.enter, cache.touch, cache.leave):
+            hear(tensor)
+    assert heard == [(name, every["map"]) for name in ("enter", "touch", "leave")]
+    assert cache.victim([every["map"]], 3) == ([every["map"]], 3)
+
+
+def test_what_a_program_loses_is_waits_slower_algorithms_and_rebuilds() -> None:
+    """Step 1 waits a second and takes a slower algorithm; step 2 rebuilds a map; the last copies end at 12."""
+    x, y = (Tensor(name, (1,), "map", managed=True) for name in "xy")
+    call: Any = SimpleNamespace(writes=(x,), updates=(y,))
+
+    def span(step: int, start: float, end: float, seconds: float | None = None, rebuild: bool = False) -> Span:
+        choice = None if seconds is None else Choice("some", 0, seconds)
+        launch: Any = SimpleNamespace(step=step, call=call, choice=choice, rebuild=rebuild)
+        return Span(launch, 0, "compute", start, end)
+
+    spans = [span(1, 1, 4, seconds=3.0), span(2, 4, 6, seconds=3.0, rebuild=True), span(2, 6.5, 10)]
+    timeline = SimpleNamespace(seconds=12.0, on=lambda engine: spans, busy=lambda engine: 8.5)
+    on = SimpleNamespace(choices=lambda call: [Choice("fast", 0, 2.5), Choice("some", 0, 3.0)])
+    program: Any = SimpleNamespace(simulate=lambda: timeline, machine=on, network=SimpleNamespace(steps=[None] * 4))
+    lost = Losses(program)
+    assert dict(lost.waits) == {1: 1.0, 2: 0.5, 4: 2.0}
+    assert dict(lost.rebuilds) == {x: 2.0, y: 2.0} and dict(lost.slower) == {1: 0.5}
+    assert lost.kernels == 8.5 - 4.0 - 0.5
+
+
+def test_the_hosts_memory_holds_the_batch_and_the_results_first() -> None:
+    network = lenet(4)
+    always = (*network.given, *network.results)
+    fixed = sum(pinned_size(tensor.nbytes) for tensor in always)
+    assert {tensor.name for tensor in always} == {"input", "labels", "losses", "predictions"} and fixed >= 4 * 4 * 28 * 28
+    left = PlanContext(network, machine().with_tiers([Tier("host", fixed + 7)]))
+    assert left.tiers == {"host": 7} and left.budget == machine().memory_bytes
+    with raises_naming(DoesNotFit, "the batch and the results", "host"):
+        PlanContext(network, machine().with_tiers([Tier("host", fixed - 1)]))
+    unlimited_tier = PlanContext(network, machine(), 77)
+    assert unlimited_tier.tiers["host"] > 1 << 60 and unlimited_tier.budget == 77
+
+
+def test_a_program_s_algorithms_are_those_of_its_choosable_calls() -> None:
+    program = plan(lenet(4), setup(), machine(), 1 << 30)
+    chosen = {it.call.name: it.choice for it in program.instructions if isinstance(it, Launch) and it.call.choosable}
+    assert program.algorithms == {name: choice.algorithm for name, choice in chosen.items() if choice}
+    assert len(program.algorithms) == len(chosen) > 3
+    again = plan(
+        lenet(4), setup(algorithms=BASELINE.algorithms), machine().with_algorithms(program.algorithms), 1 << 30
+    )
+    assert again.algorithms == program.algorithms
+
+
+def test_the_unlimited_baseline_is_the_baseline_with_memory_without_end() -> None:
+    network = lenet(4)
+    assert unlimited_baseline(network, machine()) is unlimited(network, BASELINE, machine())
+    assert unlimited_baseline(network, machine()).counts.offloaded_bytes == 0
+
+
+@pytest.mark.parametrize(("opaque", "says"), [(True, " (20% of the time and 75% of the bytes opaque)"), (False, "")])
+def test_a_heading_says_how_much_is_opaque(opaque: bool, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two layers of which one is opaque, and a loss, which is none of the layers that are counted."""
+    big, small = (Tensor(name, (count,), "map", managed=True) for name, count in (("big", 3), ("small", 1)))
+    gradient = Tensor("d(big)", (9,), "gradient map", managed=True)
+
+    def layer(numbers: tuple[int, int], output: Tensor, opaque: bool, work: str = "") -> Any:
+        forward, backward = (SimpleNamespace(number=number) for number in numbers)
+        traits = SimpleNamespace(opaque=opaque, work=work)
+        return SimpleNamespace(forward=forward, backward=backward, outputs=(output,), in_place=False, traits=traits)
+
+    layers = [layer((1, 6), big, True), layer((2, 5), small, False), layer((3, 4), gradient, True, "loss")]
+    network: Any = SimpleNamespace(
+        name="net", batch=3, opaque=opaque, layers=layers, managed=(big, small, gradient), steps=()
+    )
+    monkeypatch.setattr("refimpl.planner.heading.fastest_seconds", lambda network, machine: (1, 2, 2, 2, 2, 1))
+    monkeypatch.setattr("refimpl.planner.heading.opaque_shares", opaque_shares.__wrapped__)
+    assert opaque_shares.__wrapped__(network, machine()) == Opaque(1, 0.2, 0.75)
+    assert mark(network, machine()) == says and heading(network, machine()) == f"net, batch 3{says}"
+
+
+def test_without_an_opaque_layer_nothing_is_opaque() -> None:
+    network: Network = lenet(2)
+    assert opaque_shares(network, machine()) == (0, 0.0, 0.0) and heading(network, machine()) == "lenet, batch 2"
