@@ -176,6 +176,13 @@ def broken() -> list[Any]:
         pytest.param({"images": images * wide_float, "labels": labels}, "images 19", id="too large"),
         pytest.param({"images": nan, "labels": labels}, "images NaN 1 7", id="nan"),
         pytest.param({"images": images, "labels": labels, "test_images": images}, "test labels", id="no labels"),
+        pytest.param({"images": images, "targets": images[:19]}, "targets 19×2×3×4 20", id="short targets"),
+        pytest.param({"images": images, "targets": images[:, :0]}, "targets 20×0×3×4", id="empty targets"),
+        pytest.param({"images": images, "targets": wide}, "targets int64 float32", id="whole targets"),
+        pytest.param({"images": images, "targets": images, "labels": labels}, "labels targets", id="both"),
+        pytest.param(
+            {"images": images, "labels": np.full((20, 3, 4), 9), "ignore_index": 9}, "pixel", id="no pixel counts"
+        ),
         pytest.param(
             {"images": images, "labels": labels, "test_images": images[:, :1], "test_labels": labels},
             "test images 1×3×4 2×3×4",
@@ -291,3 +298,39 @@ def test_data_that_are_probably_not_meant_so_are_a_warning(
         warnings.simplefilter("always")
         arrays(np.zeros((len(labels), *shape)), np.array(labels), classes=classes)
     assert [bool(re.search(says, str(one.message))) for one in told] == [True] * bool(says)
+
+
+def test_the_digits_are_what_the_loss_compares_with() -> None:
+    """A class an image, a class a pixel (10 is the background), or the image itself."""
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed, and the digits come with it")
+    images, pixels, numbers = (digits(target=target) for target in ("image", "pixel", "number"))
+    assert (images.classes, pixels.classes, images.shape) == (10, 11, (1, 8, 8))
+    assert len(images.train_images) + len(images.test_images) == 1797
+    assert [data.train_images.tobytes() for data in (pixels, numbers)] == [images.train_images.tobytes()] * 2
+    np.testing.assert_array_equal(numbers.train_labels, images.train_images)
+    ink = images.train_images[:, 0] >= 0.5
+    every = np.broadcast_to(images.train_labels[:, None, None], ink.shape)
+    np.testing.assert_array_equal(pixels.train_labels, np.where(ink, every, 10))
+
+
+def test_test_images_are_of_one_place(tmp_path: Path) -> None:
+    images, labels = small()
+    np.savez(tmp_path / "mine.npz", images=images, labels=labels)
+    np.savez(tmp_path / "other.npz", images=images[:4] + 100, labels=labels[:4])
+    np.savez(tmp_path / "both.npz", images=images, labels=labels, test_images=images[:2], test_labels=labels[:2])
+    found = load_npz(tmp_path / "mine.npz", validation=tmp_path / "other.npz")
+    assert len(found.train_images) == 20
+    assert found.test_images[:, 0, 0, 0].tolist() == [100, 101, 102, 103] and found.test_labels.tolist() == [0, 1, 2, 0]
+    assert [len(load_npz(tmp_path / "mine.npz", validation=share).test_images) for share in (0.1, 0.5)] == [2, 10]
+    assert len(load_npz(tmp_path / "both.npz").test_images) == 2
+    with raises_naming(DataError, tmp_path / "both.npz", tmp_path / "other.npz"):
+        load_npz(tmp_path / "both.npz", validation=tmp_path / "other.npz")
+    with raises_naming(DataError, tmp_path / "both.npz", 0.25):
+        load_npz(tmp_path / "both.npz", validation=0.25)
+
+
+@pytest.mark.parametrize("batch", [0, -3])
+def test_a_batch_of_nothing_is_refused(batch: int) -> None:
+    with raises_naming(DataError, batch, 1):
+        synthetic((2, 3, 4)).batch(batch, 0)
+    assert synthetic((2, 3, 4), batches=7).per_epoch(1) == 7
