@@ -18,6 +18,7 @@ from kernels.targets import cpu
 from kernels.targets.collector import collector_paused
 from kernels.targets.cpu import barriers, source
 from kernels.targets.cpu.processor import lanes as lanes_here
+from kernels.targets.cpu.vocabulary import source_tree
 from tests.kernels.cpu.as_generators import run_as_generators
 from tests.kernels.cpu.sample_kernels import ORDERS, block_sums, diverging, transpose_and_scale
 from tests.messages import raises_naming
@@ -190,6 +191,37 @@ def test_an_underscore_is_refused_in_a_kernels_own_names_alone() -> None:
     assert (x == 2).all()
 
 
+@kernel(block=32)
+def gives_an_array_two_names(x: Floats) -> None:
+    a = b = cuda.shared.array(32, np.float32)
+    x[0] = a[0] + b[0]
+
+
+@kernel(block=32)
+def has_four_axes(x: Floats) -> None:
+    x[cuda.grid(4)] = np.float32(1)
+
+
+@kernel(block=32)
+def uses_what_is_nowhere(x: Floats) -> None:
+    x[0] = NOWHERE  # type: ignore[name-defined]  # noqa: F821
+
+
+@kernel(block=32)
+def loops_over_an_array_around_a_barrier(x: Floats) -> None:
+    for value in x:
+        cuda.syncthreads()
+        x[cuda.threadIdx.x] = value
+
+
+@kernel(block=32)
+def waits_inside_a_try(x: Floats) -> None:
+    try:
+        cuda.syncthreads()
+    finally:
+        x[cuda.threadIdx.x] = np.float32(1)
+
+
 @pytest.mark.parametrize(
     ("made", "args", "message"),
     [
@@ -197,6 +229,11 @@ def test_an_underscore_is_refused_in_a_kernels_own_names_alone() -> None:
         (returns_around_a_barrier, (np.zeros(32, np.float32), 3), "return if"),
         (uses_atomics, (np.zeros(32, np.float32),), "cuda.atomic.add"),
         (uses_a_dictionary, (np.zeros(32, np.float32),), "SETTINGS dict"),
+        (gives_an_array_two_names, (np.zeros(32, np.float32),), "one name of its own"),
+        (has_four_axes, (np.zeros(32, np.float32),), "cuda.grid takes 1, 2 or 3"),
+        (uses_what_is_nowhere, (np.zeros(32, np.float32),), "NOWHERE is not defined"),
+        (loops_over_an_array_around_a_barrier, (np.zeros(32, np.float32),), "a loop over a range"),
+        (waits_inside_a_try, (np.zeros(32, np.float32),), "`if`, `while` and `for` only"),
     ],
 )
 def test_what_cannot_be_translated_is_said_with_its_line(made: Kernel, args: tuple[Any, ...], message: str) -> None:
@@ -273,3 +310,25 @@ def test_the_documentation_shows_what_is_generated() -> None:
     text = cpu.source_of(block_sums)
     body = text[text.index("    part = _stack") : text.index("y[blockIdx_x] = part[0]")]
     assert body in (Path(__file__).parents[3] / "docs" / "without-a-gpu.md").read_text(encoding="utf-8")
+
+
+@kernel(block=(4, 2))
+def knows_its_block(x: Ints) -> None:
+    column, row = cuda.grid(2)
+    wide, high = cuda.gridsize(2)
+    x[row * wide + column] = 100 * cuda.blockDim.x + 10 * cuda.blockDim.y + cuda.blockDim.z + 1000 * high
+
+
+def test_a_block_and_a_grid_have_their_sizes_on_each_axis() -> None:
+    x = np.zeros(8 * 6, np.int32)
+    launch(knows_its_block, (2, 3), x)
+    assert (x == 6 * 1000 + 4 * 100 + 2 * 10 + 1).all()
+
+
+def test_a_function_without_a_source_or_a_definition_is_no_kernel() -> None:
+    with raises_naming(cpu.UnsupportedKernel, "the source of nowhere cannot be found", "notebook"):
+        made: dict[str, Any] = {}
+        exec("def nowhere(x): pass", made)
+        source_tree(made["nowhere"])
+    with raises_naming(cpu.UnsupportedKernel, "is not a plain function"):
+        source_tree(lambda x: x)

@@ -339,6 +339,16 @@ def test_a_function_is_called_with_arguments_and_a_result() -> None:
         ("ld.const.f32 %f32_1, [%b64_0]", "ld.const"),
         ("call.uni vprintf", "vprintf"),
         ("shfl.sync.idx.b64 %b64_3, %b64_4, 0, 31, -1", "shfl"),
+        ("ld.global.u32 %b32_1, [%b64_0-%b64_1]", r"address \[%b64_0-%b64_1\]"),
+        ("mov.b32 %b32_1, {%b16_0, %b16_1, %b16_2, %b16_3}", "mov.b32"),
+        ("setp.between.f32 %pred_1, %f32_1, %f32_2", "setp.between.f32"),
+        ("nand.pred %pred_1, %pred_2, %pred_3", "nand.pred"),
+        ("dp4a.s32.s32 %b32_1, %b32_2, %b32_3, %b32_4", "dp4a.s32.s32"),
+        ("sin.f32 %f32_1, %f32_2", "sin.f32"),
+        ("cvt.rn.rp.f32.s32 %f32_1, %b32_2", "cvt.rn.rp.f32.s32"),
+        ("cvt.rna.tf32.f32 %b32_1, %f32_2", "cvt.rna.tf32.f32|tf32"),
+        ("atom.global.add.min.u32 %b32_1, [%b64_0], %b32_2", "atom.global.add.min.u32"),
+        ("ld.global.v8.u32 {%b32_1}, [%b64_0]", "ld.global.v8.u32"),
     ],
 )
 def test_what_is_not_known_is_named(line: str, says: str) -> None:
