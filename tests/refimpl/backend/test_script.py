@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -306,6 +307,43 @@ def test_a_script_says_where_no_wait_is_needed_and_the_program_is_ordered_there(
 def test_what_is_dropped_is_named_where_it_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     program = least_plan(build("tiny-inception", 4), wanted("superneurons"), H100, 0.3)
     assert "# pool1 again: its output was dropped\n" in check(program, monkeypatch)
+
+
+def test_a_workspace_is_given_to_its_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = plan(build("lenet", 2), wanted("vdnn-all algorithms=performance"), H100, 1 << 30)
+    using = [i for i in program.instructions if isinstance(i, Launch) and i.workspace is not None]
+    text = check(program, monkeypatch)
+    assert using and text.count("workspace=") == len(using)
+    named = {i.tensor.name for i in program.instructions if isinstance(i, Allocate) and i.tensor.kind == "workspace"}
+    owners = {name.rpartition(" of ")[2] for name in named}
+    assert {name.split("_")[0] for name in re.findall(r"workspace=(\w+)", text)} == owners
+
+
+@pytest.mark.parametrize(
+    ("given", "warmup"), [("constant", 2), ("cosine:9", 0), ("cosine:9:0.01", 2), ("step:3:0.5", 0), ("constant", 0)]
+)
+def test_a_script_has_its_own_schedule(given: str, warmup: int) -> None:
+    """The line that sets the rate, executed with the script's own function, gives the schedule's rates."""
+    schedule = Schedule.parse(given, warmup)
+    text = written_out(small_plan(), "a test", schedule=schedule, **LEARNING)
+    found = re.search(r'^ +LEARNING\["rate"\] = (.*)$', text, re.MULTILINE)
+    if schedule == Schedule():
+        assert found is None and "RATE" not in text
+        return
+    assert found is not None
+    needed = {"import math", schedule.shape}  # a statement, or the name of a function
+    tree = ast.parse(text)
+    tree.body = [one for one in tree.body if ast.unparse(one) in needed or getattr(one, "name", "") in needed]
+    script: dict[str, Any] = {"RATE": LEARNING["rate"]}
+    exec(compile(tree, "script.py", "exec"), script)
+    for iteration in range(9):
+        script["iteration"] = iteration
+        assert eval(found[1], script) == schedule.rate(LEARNING["rate"], iteration)
+
+
+@cache
+def small_plan() -> Program:
+    return plan(dense_network(), wanted("baseline"), H100, 1 << 30)
 
 
 def test_what_a_script_cannot_do_is_refused() -> None:
