@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from refimpl.accudnn import ACCUDNN, Candidate, Model, choose, scheduled, simulate, triggers
 from refimpl.accudnn.choice import caps_within
 from refimpl.accudnn.modules import modules_of, offloaded_candidates
+from refimpl.accudnn.performance_model import rungs_of, space, within
 from refimpl.accudnn.schedule import AS_FAST, ROUNDS
-from refimpl.machine import MACHINES
+from refimpl.machine import MACHINES, Choice
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.network.zoo import build
@@ -158,3 +159,29 @@ def test_a_workspace_shrinks_no_further_than_it_has_to() -> None:
         held=lambda away: np.array([10, 25]), workspace=np.array([0, 8]), rungs=[[], [(8, 1.0), (3, 2.0), (1, 3.0)]]
     )
     assert caps_within(cast(Model, model), (), 20) == {1: 3}
+
+
+def test_a_steps_rungs_are_the_fastest_algorithms_within_each_workspace() -> None:
+    """Two calls with a choice, one of 2 s without, and 600 bytes of scratch memory; a block is a multiple of 512."""
+    offered = {
+        "a": [Choice("quick", 5000, 1.0), Choice("slow", 0, 4.0)],
+        "b": [Choice("quick", 2000, 1.0), Choice("medium", 900, 2.0)],
+    }
+    calls = [SimpleNamespace(name=name, choosable=True, collective=False, scratch=0) for name in "ab"]
+    calls += [SimpleNamespace(name="c", choosable=False, collective=False, scratch=600)]
+    calls += [SimpleNamespace(name="sum", choosable=False, collective=True, scratch=0)]
+    on: Any = SimpleNamespace(
+        choices=lambda call: offered[call.name], seconds=lambda call: {"c": 2.0, "sum": 50.0}[call.name]
+    )
+    step: Any = SimpleNamespace(calls=calls)
+    assert rungs_of(step, on) == [(5120, 2 + 1 + 1), (2048, 2 + 4 + 1), (1024, 2 + 4 + 2)]
+    assert rungs_of(cast(Any, SimpleNamespace(calls=calls[2:])), on) == [(1024, 2.0)]
+
+
+def test_a_choice_within_a_cap_is_the_fastest_that_is_no_larger() -> None:
+    choices = [Choice("quick", 5000, 1.0), Choice("medium", 513, 2.0), Choice("slow", 0, 4.0)]
+    assert [space(choice) for choice in choices] == [5120, 1024, 0]
+    assert [within(choices, cap) for cap in (None, 5120, 5119, 1024, 1023, 0)] == [
+        choices[0], choices[0], choices[1], choices[1], choices[2], choices[2],
+    ]  # fmt: skip
+    assert within(choices[:1], 0) is None

@@ -9,6 +9,7 @@ from functools import lru_cache
 import pytest
 
 from refimpl.accudnn import ACCUDNN, AccUDNN, Model
+from refimpl.accudnn.choice import choose
 from refimpl.accudnn.policy import MOST_PLANS
 from refimpl.fit import by_name
 from refimpl.fit.least_budget import remedies
@@ -24,6 +25,7 @@ from refimpl.planner.program import Trial
 from refimpl.report.tables import tried_table
 from refimpl.studies.reproduce.accudnn.figures import budget_at
 from tests.messages import raises_naming
+from tests.refimpl.accudnn.chains import FIVE
 from tests.refimpl.modules import least_bytes
 
 pytestmark = pytest.mark.accudnn
@@ -163,6 +165,29 @@ def test_what_was_tried_and_why() -> None:
     assert adopted.setup == "0% free, fixed-addresses" and adopted.seconds == program.planned_seconds
     assert adopted.note == "idle: 4 maps" and adopted.predicted == pytest.approx(program.planned_seconds, rel=0.01)
     assert program.adopted is adopted
+
+
+def test_a_decision_is_carried_out_with_both_allocators() -> None:
+    """Its name has the share that is left free, its note what leaves; where nothing leaves nothing is prefetched."""
+    decision = choose(FIVE, 10)
+    assert decision is not None and [one.name for one in decision.coming] == ["y1"]
+    found = [*ACCUDNN.carried_out(decision, 0.15, 4321)]
+    assert [one.setup.name for one in found] == ["accudnn: 15% free, best-fit", "accudnn: 15% free, fixed-addresses"]
+    assert [one.counted_first for one in found] == [False, True]
+    assert {(one.predicted, one.note) for one in found} == {(decision.seconds, "idle: 1 map")}
+    assert isinstance(found[1].setup.allocator, FixedAddresses) and found[1].setup.allocator.limit == 4321
+    assert found[0].setup.slots["offload"] == "accudnn-model" and found[0].setup.slots["prefetch"] == "accudnn-late"
+    capped = dataclasses.replace(decision, coming={}, caps={3: 512, 4: 0}, rank="slack")
+    (first, _) = ACCUDNN.carried_out(capped, 0.0, 4321)
+    assert first.note == "slack: 0 maps, 2 smaller workspaces" and first.setup.name == "accudnn: 0% free, best-fit"
+    assert (first.setup.slots["offload"], first.setup.slots["prefetch"]) == ("none", "none")
+
+
+def test_a_hint_tries_one_order_and_two_shares() -> None:
+    quick = ACCUDNN.quick
+    assert isinstance(quick, AccUDNN) and (quick.ranks, quick.reserves) == (("idle",), (0.0, 0.15))
+    assert quick.guided and not ACCUDNN.frugal.guided  # type: ignore[attr-defined]
+    assert dataclasses.replace(quick, ranks=ACCUDNN.ranks, reserves=ACCUDNN.reserves) == ACCUDNN
 
 
 def test_the_adopted_setup_is_named_in_full() -> None:

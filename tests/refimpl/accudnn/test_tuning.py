@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kernels.arguments import KernelError
 from refimpl.accudnn.caffe import bytes_per_image, fixed_bytes
 from refimpl.accudnn.cluster import Cluster
 from refimpl.accudnn.tuner import Learning, Point, fitting
@@ -91,13 +92,12 @@ def test_every_batch_of_the_curve_is_as_planned() -> None:
     assert attempt(build("tiny-vgg", found.trainable_batch), setup("vdnn-dyn"), TITAN_X, 40 * MIB)
 
 
-@pytest.mark.slow
 def test_where_the_policy_needs_more_than_the_baseline_smaller_batches_are_tried() -> None:
-    """With every block rounded up to 4 MiB the policy fits few images, where the baseline fits a thousand."""
-    greedy = setup("vdnn-dyn", {"allocator": "block-heap:4MiB"})
-    found = tune("tiny-vgg", greedy, TITAN_X, 230 * MIB)
-    assert found.trainable_batch < found.accountings["network-wide"].batch // 4
-    assert found.curve[0].batch == 1
+    """With every block rounded up to 256 KiB the policy fits 5 images, where the baseline fits more than 40."""
+    greedy = setup("vdnn-all", {"allocator": "block-heap:256KiB"})
+    found = tune("lenet", greedy, TITAN_X, 43 * MIB // 4)
+    assert found.trainable_batch == 5 < found.accountings["network-wide"].batch // 4
+    assert [one.batch for one in found.curve] == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_network_that_never_fits_is_refused() -> None:
@@ -187,6 +187,19 @@ def test_caffe_s_batch_is_what_its_context_leaves(name: str, images: float, batc
     assert (found.name, found.fixed_bytes, found.bytes_per_image, found.batch) == (name, fixed, each, batch)
     assert found.point.seconds == (unlimited_baseline(lenet(batch), TITAN_X).planned_seconds if batch else None)
     assert sum(one.nbytes for one in found.point.gradients) == (4 * lenet(1).parameter_count if batch else 0)
+
+
+def test_a_batch_that_no_kernel_can_index_has_no_seconds() -> None:
+    def small_alone(batch: int) -> Network:
+        if batch > 1:
+            raise KernelError("too large to index")
+        return lenet(batch)
+
+    fixed, each = fixed_bytes(lenet(1)), bytes_per_image(lenet(1), bvlc=False)
+    told: list[str] = []
+    found = accounting("caffe-lean", small_alone, TITAN_X, fixed + 5 * each, True, told.append)
+    assert (found.batch, found.bytes_per_image, found.fixed_bytes) == (5, each, fixed)
+    assert found.point == Point(5) and told == ["caffe-lean"]
 
 
 def test_swapping_is_counted_at_the_largest_batch_whose_copies_hide() -> None:
