@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 
+import numpy as np
 import pytest
 
-from refimpl.backend.device import lazy_zeros
-from refimpl.backend.run_errors import DeviceFailed
+from refimpl.backend import device
+from refimpl.backend.cpu import CpuDevice
+from refimpl.backend.device import Sizes, lazy_zeros
+from refimpl.backend.run_errors import DeviceFailed, RunError
 from refimpl.network import NetworkError
+from tests.messages import raises_naming
+from tests.refimpl.backend.running import small_program
 
 pytestmark = pytest.mark.vdnnpp
 
@@ -41,3 +47,36 @@ def test_an_error_of_a_library_says_what_was_being_done_and_our_own_stays() -> N
         raise MemoryError("out of\n  memory")
     with pytest.raises(NetworkError, match="^ours$"), device_errors("making streams"):
         raise NetworkError("ours")
+
+
+def test_a_device_without_room_for_the_store_says_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(nbytes: int) -> np.ndarray:
+        raise MemoryError
+
+    monkeypatch.setattr(device, "lazy_zeros", full)
+    with raises_naming(DeviceFailed, "3 GiB", "store"):
+        CpuDevice(Sizes(arena=64, pinned=64, store=3 << 30, streams=1))
+
+
+def test_a_view_stays_inside_the_arena() -> None:
+    made = CpuDevice(Sizes(arena=64, pinned=64, store=0, streams=1))
+    whole = made.view(0, (16,), np.float32)
+    made.write(4, np.arange(3, dtype=np.float32))
+    assert whole[:5].tolist() == [0, 0, 1, 2, 0] and made.view(0, (16,), np.float32) is whole
+    assert made.view(64, (0,), np.float32).size == 0
+    for address, shape in ((-4, (1,)), (4, (16,)), (64, (1,)), (0, (1 << 40,))):
+        with raises_naming(RunError, address, address + 4 * shape[0], 64):
+            made.view(address, shape, np.float32)
+    made.close()
+
+
+def test_what_a_program_needs_more_of_is_named() -> None:
+    there = Sizes(arena=100, pinned=10, store=0, streams=2, tiers={"peer": 7})
+    assert there.by_name() == {"arena": 100, "pinned": 10, "store": 0, "streams": 2, "peer tier": 7}
+    program = small_program()
+    needed = Sizes.of([program])
+    needed.require(program)
+    for name in ("arena", "pinned", "streams"):
+        least = getattr(needed, name)
+        with raises_naming(RunError, name, least, least - 1):
+            dataclasses.replace(needed, **{name: least - 1}).require(program)

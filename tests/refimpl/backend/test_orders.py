@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refimpl.backend import CopiesEarly, CopiesLate, Drawn, LegalOrder, ProgramOrder, RunError
-from refimpl.backend.orders import Arranger
+from refimpl.backend.orders import Arranger, awaited
 from refimpl.network import Network
 from refimpl.planner import COMPUTE, CopyIn, CopyOut, Launch, Program, Record, Setup, Wait
 from refimpl.planner.instructions import Instruction
@@ -92,3 +92,11 @@ def test_a_program_that_cannot_go_on_says_where() -> None:
     arranger._awaited = {2: 3, 3: 2}
     with raises_naming(RunError, 2):
         arranger.arrange(ProgramOrder())
+
+
+def test_a_wait_is_for_the_last_record_of_its_event_before_it() -> None:
+    program = small_program()
+    instructions: list[Instruction] = [Record(0, 0, 7), Record(0, 1, 3), Record(0, 0, 7), Wait(0, 1, 7), Wait(0, 0, 3)]
+    assert awaited(dataclasses.replace(program, instructions=instructions)) == {3: 2, 4: 1}
+    with raises_naming(RunError, 1, 3):
+        awaited(dataclasses.replace(program, instructions=[Record(0, 0, 7), Wait(0, 1, 3), Record(0, 1, 3)]))

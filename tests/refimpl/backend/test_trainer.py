@@ -15,6 +15,7 @@ import pytest
 
 from kernels.arguments import KernelError
 from refimpl.backend import BatchError, CopiesLate, DeviceFailed, Drawn, NotFinite, RunError, Trainer, cpu, device
+from refimpl.backend import trainer as trainer_module
 from refimpl.backend.batches import checked_images
 from refimpl.backend.cpu import CpuDevice, CpuReplay
 from refimpl.backend.interrupts import held_interrupts
@@ -23,6 +24,7 @@ from refimpl.machine.cpu_model import with_costs
 from refimpl.machine.here import rough_cpu
 from refimpl.memory import DriverCalls
 from refimpl.network import Builder
+from refimpl.network.layer import FirstValues
 from refimpl.planner import DoesNotFit, Launch, Program, plan
 from refimpl.planner.baseline import PerformanceOptimal
 from refimpl.planner.instructions import Instruction
@@ -588,3 +590,66 @@ def test_other_algorithms_come_close(program: Program) -> None:
     _, two = trained(other, 2)
     for name in one:
         np.testing.assert_allclose(one[name], two[name], rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+# -- weights by the names of where they came from ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def imported() -> Program:
+    """Of a network with weights from a file: two biases are parts of one array there, a weight is transposed."""
+    made = small_network()
+    shapes = {tensor.name: tensor.shape for tensor in made.resident}
+    two = np.arange(8, dtype=np.float32)
+    made.file = "theirs.onnx"
+    made.initial = {
+        "first.b": FirstValues("both", two[:4], move=lambda source: source[:4], shape=(8,), whole=two),
+        "hidden.w": FirstValues("theirs", np.full(shapes["hidden.w"][::-1], 0.5, np.float32)).moved(np.transpose),
+        "last.b": FirstValues("both", two[4:], move=lambda source: source[4:], shape=(8,), whole=two),
+    }
+    return small_program(made)
+
+
+def test_weights_have_their_names_and_arrangement_of_the_file(imported: Program) -> None:
+    with Trainer(imported) as made:
+        found, state = made.weights(), made.state()
+    assert found.keys() == {"both", "theirs"}
+    np.testing.assert_array_equal(found["both"], np.concatenate([state["first.b"], state["last.b"]]))
+    np.testing.assert_array_equal(found["theirs"], state["hidden.w"].T)
+    assert found["both"].tolist() == [0, 1, 2, 3, 4, 5, 6, 7] and (found["theirs"] == 0.5).all()
+
+
+def test_weights_go_back_to_the_module_and_the_file(
+    imported: Program, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled: list[Any] = []
+    monkeypatch.setattr(trainer_module, "fill_module", lambda module, weights: filled.append((module, sorted(weights))))
+
+    class File:
+        def __init__(self, path: str) -> None:
+            self.path = path
+
+        def with_weights(self, weights: dict[str, Any]) -> bytes:
+            return f"{self.path}: {' '.join(sorted(weights))}".encode()
+
+    monkeypatch.setattr(trainer_module, "OnnxFile", File)
+    with Trainer(imported) as made:
+        made.to_torch("a module")
+        made.to_onnx(tmp_path / "trained.onnx")
+        with raises_naming(RunError, tmp_path / "none" / "trained.onnx", "written"):
+            made.to_onnx(tmp_path / "none" / "trained.onnx")
+    assert filled == [("a module", ["both", "theirs"])]
+    assert (tmp_path / "trained.onnx").read_bytes() == b"theirs.onnx: both theirs"
+
+
+def test_a_network_of_our_own_has_no_names_elsewhere(program: Program, tmp_path: Any) -> None:
+    with Trainer(program) as made:
+        for use in (made.weights, lambda: made.to_torch(None)):
+            with raises_naming(RunError, "small", "weights"):
+                use()
+        with raises_naming(RunError, "small", "ONNX"):
+            made.to_onnx(tmp_path / "trained.onnx")
+    for use in (made.weights, lambda: made.save(tmp_path / "late.npz")):
+        with raises_naming(RunError, "trainer"):
+            use()
+    assert os.listdir(tmp_path) == []

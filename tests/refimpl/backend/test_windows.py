@@ -193,3 +193,57 @@ def test_it_writes_on_or_fills_in_what_it_has_learnt(learnt: Any) -> None:
     assert write_on(trainer, b"abc", 20, 0.01) == (LETTERS * 6)[3:23]
     with raises_naming(RunError, "tiny-gpt", "next"):
         fill_in(trainer, np.zeros(TOKENS, np.int32))
+
+
+# -- how many, and of which text ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("batch", "batches"), [(1, 31), (4, 7), (31, 1), (32, 1), (1000, 1)])
+def test_an_epoch_has_about_as_many_tokens_as_the_text(batch: int, batches: int) -> None:
+    source = text_of_numbers(gpt)  # 251 bytes, windows of 8
+    assert source.per_epoch(batch) == batches
+    assert (source.shape, source.classes, source.target, source.label_shape) == ((8,), 256, "pixel", (8, 1))
+
+
+@pytest.mark.parametrize("source", [text_of_numbers(gpt), SyntheticTokens.of(gpt())], ids=["text", "synthetic"])
+@pytest.mark.parametrize("batch", [0, -2])
+def test_a_batch_of_no_window_is_refused(source: Any, batch: int) -> None:
+    with raises_naming(data.DataError, batch, 1):
+        source.batch(batch, 0)
+    assert SyntheticTokens.of(gpt()).per_epoch(3) == 100
+
+
+def test_the_windows_to_test_with_follow_each_other(written: Callable[[bytes], Path]) -> None:
+    """Windows of 8 tokens, of which the next one is the last label: 26 bytes have three, 24 have two."""
+    for count, windows_there in ((26, 3), (25, 3), (24, 2), (9, 1)):
+        source = TextWindows(np.arange(50, dtype=np.uint8), np.arange(count, dtype=np.uint8), WindowTask.of(gpt()))
+        assert source.test_images.tolist() == [[*range(8 * n, 8 * n + 8)] for n in range(windows_there)]
+        assert source.test_labels.tolist() == [[*range(8 * n + 1, 8 * n + 9)] for n in range(windows_there)]
+
+
+def test_another_text_can_be_tested_with(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_bytes(b"abcdefghi")
+    (tmp_path / "other.txt").write_bytes(b"ABCDEFGHIJ")
+    source = text_windows(gpt(), tmp_path / "mine.txt", validation=tmp_path / "other.txt")
+    assert bytes(source.train.tobytes()) == b"abcdefghi" and bytes(source.test.tobytes()) == b"ABCDEFGHIJ"
+    (tmp_path / "mine.txt").write_bytes(b"abcdefgh")
+    with raises_naming(data.DataError, tmp_path / "mine.txt", 8, 9):
+        text_windows(gpt(), tmp_path / "mine.txt", validation=tmp_path / "other.txt")
+
+
+@pytest.mark.parametrize(("share", "tested"), [(None, 10), (0.3, 30), (0.01, 9), (0.99, 91)])
+def test_the_share_to_test_with_leaves_a_window_on_either_side(
+    share: float | None, tested: int, written: Callable[[bytes], Path]
+) -> None:
+    source = text_windows(gpt(), written(bytes(range(100))), share)
+    assert source.test.tolist() == [*range(100 - tested, 100)] and source.train.tolist() == [*range(100 - tested)]
+
+
+def test_synthetic_words_follow_each_other_nine_times_in_ten() -> None:
+    tokens, labels = SyntheticTokens.of(gpt(batch=64, tokens=32)).batch(64, 0)
+    np.testing.assert_array_equal(tokens[:, 1:], labels[:, :-1])
+    after: dict[int, list[int]] = {}
+    for one, other in zip(tokens.ravel(), labels.ravel(), strict=True):
+        after.setdefault(int(one), []).append(int(other))
+    most = sum(max(map(found.count, found)) for found in after.values()) / tokens.size
+    assert 0.87 < most < 0.95
