@@ -13,7 +13,7 @@ import refimpl
 from refimpl import cli
 from refimpl.machine import MACHINES, Machine, MachineError
 from refimpl.machine.model import FIGURES
-from refimpl.machine.own_machine import NAMES, QUANTITIES, figure_rows
+from refimpl.machine.own_machine import NAMES, QUANTITIES, figure_rows, number
 from refimpl.names.machines import like, named
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[3] / "docs" / "machines").glob("*.toml"))
@@ -77,6 +77,43 @@ def test_nonsense_is_refused(given: dict[str, Any], says: str) -> None:
     with pytest.raises(MachineError) as error:
         like("rtx-4090", **given)
     assert str(error.value).startswith(says) and "\n" not in str(error.value)
+
+
+LIMITS = {
+    "memory": ("64MiB", "1TiB"), "flops": ("1GFLOP/s", "1000TFLOP/s"), "bandwidth": ("1GB/s", "100TB/s"),
+    "link": ("100MB/s", "1TB/s"), "multiprocessors": ("1", "4096"), "launch": ("10ns", "10ms"),
+    "copy_start": ("10ns", "100ms"), "allocate": ("1ns", "1s"), "free": ("1ns", "1s"),
+    "host_rate": ("10MB/s", "10TB/s"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", QUANTITIES)
+def test_a_figure_is_within_what_machines_have(what: str) -> None:
+    """Both ends are, and what is a little beyond either is not; its example is."""
+    assert LIMITS.keys() == QUANTITIES.keys()
+    least, most = (number(what, end) for end in LIMITS[what])
+    assert (least, most) == pytest.approx((QUANTITIES[what].least, QUANTITIES[what].most))
+    assert least <= number(what, QUANTITIES[what].example) <= most
+    for beyond in (0.9 * QUANTITIES[what].least, 1.1 * QUANTITIES[what].most):
+        with pytest.raises(MachineError, match="which no machine has|above 0"):
+            number(what, beyond)
+
+
+@pytest.mark.parametrize(
+    ("what", "written", "value"),
+    [
+        ("memory", "1.5 GiB", 3 << 29), ("memory", "16 GB", 16 * 10**9), ("memory", "2_000_000KiB", 2_000_000 << 10),
+        ("flops", "2e3 gflop/s", None), ("flops", "2e3GFLOPS", 2e12), ("flops", "0.5PFLOP/s", 5e14),
+        ("launch", "4µs", 4e-6), ("launch", "4 us", 4e-6), ("launch", "0.004ms", 4e-6), ("launch", "4000ns", 4e-6),
+        ("link", "12000MB/s", 12e9), ("link", "12e9", 12e9), ("multiprocessors", "96", 96), ("memory", "12gb", None),
+    ],
+)  # fmt: skip
+def test_a_number_is_read_with_its_prefix(what: str, written: str, value: float | None) -> None:
+    if value is None:
+        with pytest.raises(MachineError, match="write it as in"):
+            number(what, written)
+    else:
+        assert number(what, written) == pytest.approx(value, rel=1e-12)
 
 
 class MeasuredMachine(Machine):
