@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 
 import refimpl
 from refimpl.accudnn import ACCUDNN, AccUDNN
+from refimpl.fit import least_budget
+from refimpl.fit.by_name import network_named, setup_named
 from refimpl.fit.least_budget import (
     MIB,
     alternatives,
@@ -24,6 +27,7 @@ from refimpl.names.presets import setup as preset
 from refimpl.network import Network, NetworkError
 from refimpl.planner import DoesNotFit, Setup, plan
 from refimpl.planner.largest import attempt, least_conceivable
+from refimpl.vdnnpp.pool_search import FoundPool
 from tests.messages import raises_naming
 from tests.refimpl.modules import least_bytes
 
@@ -152,3 +156,56 @@ def test_the_cheapest_alternative_is_the_fastest_that_fits(monkeypatch: pytest.M
     monkeypatch.setattr("refimpl.fit.least_budget.alternatives", lambda setup: pytest.fail("no setup will do"))
     nothing = remedies(network, baseline(), TITAN_X, 100 * MIB)
     assert nothing.cheapest is None and str(nothing) == "It needs 8.264 GiB (--budget 8462MiB)."
+
+
+# -- what is taken by name ---------------------------------------------------------------------------------------------
+
+
+def test_networks_and_setups_are_taken_by_name_or_as_they_are() -> None:
+    network = refimpl.networks.lenet(batch=2)
+    assert network_named(network) is network and network_named("lenet").name == "lenet"
+    with raises_naming(NetworkError, 7, "vgg16"):
+        network_named(7)
+    made = baseline(liveness="layer-wise")
+    assert setup_named(made) is made and setup_named("baseline").slots == baseline().slots
+    assert setup_named(refimpl.presets.vdnn_all()).slots == preset("vdnn-all").slots
+    with raises_naming(refimpl.SetupError, 7, "vdnn-all"):
+        setup_named(7)
+
+
+def test_the_fastest_setup_that_fits_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three others: one does not fit, one is slower; searches for a pool are not asked where another fits."""
+    network, seconds = refimpl.networks.lenet(batch=8), {"slow": 3.0, "quick": 1.0, "searching": 0.5}
+    asked: list[tuple[str, bool]] = []
+    fit: set[str] = set()
+
+    def planned(network: Any, setup: Any, machine: Any, budget: int, exact: bool) -> Any:
+        asked.append((setup, exact))
+        if setup == "unused tier":
+            raise refimpl.SetupError("it uses no tier")
+        return SimpleNamespace(planned_seconds=seconds[setup]) if setup in fit else None
+
+    others = [
+        ({"policy": name}, SimpleNamespace(allocator=FoundPool() if name == "searching" else None, quick=name))
+        for name in ("unused tier", "slow", "searching", "quick")
+    ]
+    monkeypatch.setattr(least_budget, "alternatives", lambda setup: iter(others))
+    monkeypatch.setattr(least_budget, "attempt", planned)
+    monkeypatch.setattr(least_budget, "least_budget", lambda *given: 5 * MIB)
+    table: list[tuple[set[str], str | None, int]] = [
+        ({"slow", "quick", "searching"}, "quick", 3),
+        ({"slow"}, "slow", 3),
+        ({"searching"}, "searching", 4),
+        (set(), None, 7),
+    ]
+    for fitting, advised, asked_for in table:
+        asked.clear()
+        fit.clear()
+        fit.update(fitting)
+        found = remedies(network, baseline(), TITAN_X, 4 * MIB)
+        assert (found.cheapest and found.cheapest.changes["policy"]) == advised and len(asked) == asked_for
+        assert found.cheapest is None or found.cheapest.seconds == seconds[advised or ""]
+        assert (found.budget_bytes, found.least_bytes) == (4 * MIB, 5 * MIB)
+    assert asked[-1] == ("quick", False)  # smaller pools are tried last
+    asked.clear()
+    assert remedies(network, baseline(), TITAN_X, 1).cheapest is None and not asked  # no setup can do with a byte

@@ -113,3 +113,21 @@ def test_errors_advise_only_the_presets_that_a_reader_has_met() -> None:
     finally:
         advise_only()
     assert advised() == [anything]
+
+
+@pytest.mark.parametrize(
+    ("least", "changes", "text"),
+    [
+        (None, {}, "No budget is enough."),
+        (None, {"policy": "vdnn-all"}, "No budget is enough. Within 6 MiB, --policy vdnn-all fits."),
+        (7, {}, "It needs 7 MiB (--budget 7MiB)."),
+        (
+            7,
+            {"liveness": "layer-wise", "algorithms": "memory"},
+            "It needs 7 MiB (--budget 7MiB). Within 6 MiB, --set liveness=layer-wise --set algorithms=memory fits.",
+        ),
+    ],
+)
+def test_remedies_are_options_to_type(least: int | None, changes: dict[str, str], text: str) -> None:
+    cheapest = fitting.Alternative(changes, 1.0) if changes else None
+    assert str(fitting.Remedies(6 * MIB, least and least * MIB, cheapest)) == text

@@ -776,3 +776,29 @@ def test_more_budget_never_fails_on_200_networks_with_50_budgets() -> None:
     hold()
     print(dict(counts))
     assert counts["networks"] == 200 and counts["failures"] == 0
+
+
+@pytest.mark.parametrize("name", ["vdnnpp-all", "vdnnpp-conv"])
+def test_a_small_network_takes_the_longest_lag_within_its_budget(name: str) -> None:
+    drawn, wanted = build("tiny-vgg:vdnnpp", 16), presets.setup(name)
+    pools = found(drawn, name)
+    for budget in {*pools.values(), max(pools.values()) + 1, max(pools.values()) - 1} - {min(pools.values()) - 1}:
+        program = plan(drawn, wanted, GTX_970, budget)
+        assert program.pool_bytes == next(nbytes for nbytes in pools.values() if nbytes <= budget)
+        assert program.budget == budget and program.arena_bytes <= program.pool_bytes
+    least = min(pools.values())
+    with pytest.raises(PoolDoesNotFit) as caught:
+        plan(drawn, wanted, GTX_970, least - 1)
+    assert caught.value.asked == least
+
+
+def test_a_hint_of_the_least_bytes_is_given_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes that are free at once: what is in use at the peak, without a hole."""
+    drawn, wanted = build("tiny-vgg:vdnnpp", 16), presets.setup("vdnnpp-all")
+    quick = wanted.replace(allocator=cast(Any, wanted.allocator).quick)
+    assert cast(Any, quick.allocator).hint and not cast(Any, wanted.allocator).hint
+    at_once = ideal(trace_of(Planner(drawn, wanted.frugal, GTX_970, UNLIMITED, LAGS[-1]).plan()))
+    monkeypatch.setattr("refimpl.vdnnpp.pool_search.find_pool", lambda *given: pytest.fail("a pool is searched for"))
+    with pytest.raises(PoolDoesNotFit) as caught:
+        plan(drawn, quick, GTX_970, at_once - 1)
+    assert caught.value.asked == at_once
