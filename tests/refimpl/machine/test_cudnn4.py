@@ -8,6 +8,7 @@ from hypothesis import given
 from refimpl.machine import TITAN_X
 from refimpl.machine.catalogues import cudnn4, options
 from refimpl.machine.convolution import Convolution
+from refimpl.machine.work import Kind, Work
 from refimpl.network import Call, network_wide_bytes, zoo
 from tests.refimpl.machine.conv_calls import convolutions, passes
 
@@ -92,3 +93,49 @@ def test_on_vgg16_fft_runs_on_all_but_the_largest_maps() -> None:
     for call in (call for step in network.steps for call in step.calls if call.choosable):
         algorithm = TITAN_X.choices(call)[0].algorithm
         assert (algorithm == "FFT") == (Convolution.of(call).height < 224)
+
+
+def test_what_each_algorithm_has_to_do_by_hand() -> None:
+    """x is 2·3·28·28, w 5·3·3·3 and y 2·5·28·28: 12,679 numbers, and 135 multiply-adds for each place of each image."""
+    flops, nbytes, a_map = 2 * 2 * 28 * 28 * 135, 4 * 12_679, 4 * 28 * 28
+    columns = 27 * a_map  # of one image: 3 channels at 9 taps; written and read
+    points, planes = 32 * 17, 31
+    spectra = 8 * points * planes
+    by_fft = [
+        (planes * 2.5 * 1024 * 10, nbytes + spectra, 3),  # 32² points: 10 steps of halving
+        (8 * 2 * 3 * 5 * points, spectra, 1),
+    ]
+
+    def fft(speed: float) -> tuple[int, list[Work]]:
+        return spectra, [Work("products", *numbers, "transforms", speed=speed) for numbers in by_fft]
+
+    def direct(kind: Kind, speed: float, workspace: int = 0) -> tuple[int, list[Work]]:
+        return workspace, [Work(kind, flops, nbytes, speed=speed)]
+
+    found = [
+        {one.algorithm: (one.workspace_bytes, [*one.work]) for one in options("cudnn4", call)}
+        for call in passes((2, 3, 28, 28), 5, (3, 3), pad=(1, 1))
+    ]
+    assert found[0] == {
+        "IMPLICIT_GEMM": direct("forward", 0.8), "IMPLICIT_PRECOMP_GEMM": direct("forward", 1.0, a_map),
+        "GEMM": (columns, [Work("forward", flops, nbytes + 2 * 2 * columns, 4, "transforms")]),
+        "FFT": fft(1.0), "FFT_TILING": fft(0.5),
+    }  # fmt: skip
+    assert found[1] == {
+        "ALGO_0": direct("backward", 0.8), "ALGO_1": direct("backward", 1.0), "FFT": fft(1.0), "FFT_TILING": fft(0.5),
+    }  # fmt: skip
+    assert found[2] == {
+        "ALGO_0": direct("backward", 0.8), "ALGO_1": direct("backward", 0.9), "ALGO_3": direct("backward", 1.0, a_map),
+        "FFT": fft(1.0),
+    }  # fmt: skip
+
+
+def test_large_planes_and_tiles_run_at_half_speed_and_tiles_one_after_another() -> None:
+    for height, speed in ((126, 1.0), (127, 0.5)):  # with its padding 128, and 129
+        forward = passes((1, 1, height, 30), 1, (3, 3), pad=(1, 1))[0]
+        whole = next(one for one in options("cudnn4", forward) if one.algorithm == "FFT")
+        assert [work.speed for work in whole.work] == [speed, speed]
+    forward = passes((1, 1, 61, 30), 1, (3, 3), pad=(1, 1))[0]
+    tiled = next(one for one in options("cudnn4", forward) if one.algorithm == "FFT_TILING")
+    assert [(work.times, work.speed) for work in tiled.work] == [(9, 0.5), (3, 0.5)]  # three tiles, three planes each
+    assert tiled.work[0].flops == 3 * 3 * 2.5 * 1024 * 10 and tiled.work[1].nbytes == 3 * tiled.workspace_bytes
