@@ -266,7 +266,6 @@ class Builder:
             raise NetworkError(f"{name or 'relu'}: at_most is {at_most!r}; give a number above 0")
         options = {} if at_most is None else {"at_most": float(at_most)}
         if self.conventions.relu_fused and before.traits.fuses_relu and not before.consumers:
-            self._refuse_if_built()
             before.has_relu, before.relu_options = True, options
             self._fused += 1
             return before

@@ -17,6 +17,7 @@ from kernels import arguments, concat, conv, declare, dropout, elementwise, gemm
 from kernels.arguments import LARGEST, KernelError
 from kernels.launch import REGISTRY, Floats, Ints, Kernel
 from kernels.shim import cuda
+from kernels.targets import gpu
 from tests.messages import raises_naming
 
 
@@ -360,3 +361,8 @@ def test_families_take_a_workspace_of_no_bytes() -> None:
     c = ones(3, 3)
     gemm.gemm(ones(3, 3), ones(3, 3), c, workspace=np.empty(0, np.float32))
     assert (c == 3).all()
+
+
+def test_the_gpu_takes_no_array_of_the_host() -> None:
+    with raises_naming(KernelError, "NumPy", "kernels.targets.gpu.to_device"):
+        gpu.flat(np.zeros(3, np.float32))

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import refimpl
+from refimpl.backend import Trainer
 from refimpl.names.machines import named as machine
 from refimpl.network.zoo import build
 from refimpl.planner import CopyOut
@@ -50,3 +52,13 @@ def test_it_is_written_down_with_the_device_and_the_date(found: measured.Compari
     assert (
         found.date in page.name and page.name.startswith("vdnn-tiny-vgg-") and page.read_text().startswith("# vDNN: ")
     )
+
+
+def test_the_fastest_iteration_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = iter([3.0, 1.0, 2.0])
+    monkeypatch.setattr(Trainer, "repeat", lambda trainer: next(taken))
+    said: list[str] = []
+    program = refimpl.plan(build("lenet", 2), "baseline", machine("here"), "16MiB")
+    found = measured.measure(program, "cpu", 3, said.append)
+    assert (found.seconds, found.images_rate) == (1.0, 2.0) and next(taken, None) is None
+    assert said == [f"baseline: iteration {number}" for number in (1, 2, 3)]

@@ -137,3 +137,13 @@ def test_training_by_a_yardstick_gives_the_same_bits(yardstick: str) -> None:
     program = refimpl.plan(network, setup(YARDSTICKS[yardstick]), MACHINE)
     assert program.counts.recomputed_layers
     assert differing(trained(program, 2)[1], plain_training(program, 2)) == []
+
+
+def test_a_branch_of_one_layer_makes_a_block_of_two() -> None:
+    b = Builder("net", (2, 4, 8, 8))
+    x = b.conv(4, 3, pad=1)
+    b.join(b.relu(after=x), x)
+    b.fc(3)
+    b.softmax()
+    (block,) = blocks(b.build())
+    assert block.before is x and [layer.kind for layer in block.layers] == ["relu", "join"]
