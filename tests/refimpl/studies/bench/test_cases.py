@@ -108,13 +108,13 @@ def lines(kind: str, quick: bool) -> Iterator[str]:
         patch.setattr(cases, "torch", None)
         for case in cases.cases(device, quick):
             more = f"{' headline' if case.headline else ''}{f' {case.times} times' if case.times > 1 else ''}"
-            yield f"{case.family}: {case.what}, {case.size}: {case.amount:.10g} {case.unit}{more}\n"
             ours, rivals = case.prepare(device)
+            others = [f"{name} {rival.amount:.10g}" if rival.amount else name for name, rival in rivals.items()]
+            more += f", beside {', '.join(others)}" if others else ""
+            yield f"{case.family}: {case.what}, {case.size}: {case.amount:.10g} {case.unit}{more}\n"
             if not quick:
                 for name, launches in ours.items():
                     yield from (f"  {name}: {launch}\n" for launch in launches)
-            others = [f"{name} {rival.amount:.10g}" if rival.amount else name for name, rival in rivals.items()]
-            yield f"  beside {', '.join(others)}\n" if others else ""
 
 
 def every_case() -> str:
