@@ -10,10 +10,11 @@ from __future__ import annotations
 from runpy import run_module
 
 MODULES = (
-    "tests.refimpl.report.test_whole", "tests.refimpl.studies.reproduce.test_small",
+    "tests.refimpl.cli.test_golden", "tests.refimpl.report.test_whole", "tests.refimpl.studies.reproduce.test_small",
     "tests.refimpl.studies.test_small_commands", "tests.refimpl.studies.bench.test_cases",
     "tests.refimpl.studies.bench.test_twins", "tests.refimpl.cli.test_whole_commands",
-    "tests.refimpl.cli.test_parsers", "tests.refimpl.cli.test_demo", "tests.refimpl.cli.test_golden",
+    "tests.refimpl.cli.test_parsers", "tests.refimpl.cli.test_demo",
+    "tests.refimpl.network.described_networks",
 )  # fmt: skip
 
 if __name__ == "__main__":

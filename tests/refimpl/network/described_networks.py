@@ -1,7 +1,7 @@
 """Every named network as one line: images, layers of each kind, parameters, bytes, and checksums of all that it is.
 
-    python -m tests.refimpl.network.described_networks --write    writes tests/data/networks.txt
-    python -m tests.refimpl.network.described_networks lenet      prints what the checksums are of, to compare
+    python -m tests.refimpl.network.described_networks          writes tests/data/networks.txt
+    python -m tests.refimpl.network.described_networks lenet    prints what the checksums are of, to compare
 
 One checksum is of the layers: names, options and shapes.  The other is of the tensors, their first values, and the
 calls of every step.  The networks for teaching have them for inference and for other ways of training, too.
@@ -111,13 +111,13 @@ def described(network: Network) -> str:
 
 
 def main() -> None:
-    if sys.argv[1:] == ["--write"]:
+    if not sys.argv[1:]:
         networks = [*map(build, NAMES), *(make() for make in MADE.values())]
         TABLE.write_text("".join(f"{described(network)}\n" for network in networks), encoding="utf-8")
+        sys.stdout.write("1 file written\n")
     for name in sys.argv[1:]:
-        if name != "--write":
-            network = build(name)
-            print("\n".join((*layer_lines(network), *step_lines(network))))
+        network = build(name)
+        print("\n".join((*layer_lines(network), *step_lines(network))))
 
 
 if __name__ == "__main__":
