@@ -12,6 +12,7 @@ OF_THE_WALL = {"perf_counter", "monotonic", "time"}
 
 #: Read the wall's clock, and why.
 MAY = {
+    "test_a_rank_that_fails_while_it_prepares_stops_the_others_at_once": "a rank that waits takes no processor time",
     "test_calls_that_may_last_let_other_threads_run": "a call that waits takes no processor time",
     "test_a_study_killed_twenty_times_ends_with_the_rows_of_one_that_was_not": "it draws when to kill",
 }

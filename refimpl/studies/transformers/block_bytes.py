@@ -12,7 +12,7 @@ from math import prod
 from refimpl.machine import Machine
 from refimpl.network import Network, Tensor
 from refimpl.planner.context import uses_of
-from refimpl.studies.transformers.yardsticks import blocks
+from refimpl.studies.transformers.yardsticks import NetworkBlock, blocks
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,18 @@ class BlockMap:
     units: float  #: of the block's input
 
 
-def block_maps(network: Network) -> list[BlockMap]:
-    """The middle block's input and its other maps, without its output, which is the next one's input."""
-    found = blocks(network)
-    if not found:
-        return []
-    block = found[len(found) // 2]
+def block_maps(network: Network, block: NetworkBlock | None = None) -> list[BlockMap]:
+    """A block's input and its other maps, without its output, which is the next one's input.
+
+    Args:
+        network: a transformer, or another network with blocks.
+        block: one of them (None: the middle one).
+    """
+    if block is None:
+        found = blocks(network)
+        if not found:
+            return []
+        block = found[len(found) // 2]
     unit = block.before.outputs[0].nbytes
     output, uses = set(block.layers[-1].outputs), uses_of(network)
     made: dict[Tensor, str] = {}
