@@ -21,6 +21,7 @@ import pytest
 
 from refimpl.studies.bench import cases
 from refimpl.studies.bench.kernels import Rival
+from tests.refimpl.studies.bench.near import is_near
 
 HERE = Path(__file__).parent
 CALLS = (
@@ -177,7 +178,7 @@ def test_the_cases_and_their_launches_are_the_same() -> None:
 
 def test_the_rivals_compute_the_same() -> None:
     pytest.importorskip("torch")
-    assert "".join(rival_lines()) == (HERE / "rivals.txt").read_text(encoding="utf-8")
+    assert is_near("".join(rival_lines()), (HERE / "rivals.txt").read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":
