@@ -40,7 +40,7 @@ def why_not() -> str | None:
     if sys.platform != "linux":
         return f"the emulated GPU takes the place of {DRIVER}, which is how the driver is found on Linux alone"
     if _compiler() is None:
-        return "the emulated GPU is built by a C compiler, and there is none: apt install gcc (or clang)"
+        return "the emulated GPU needs a C compiler; install one: apt install gcc (or clang)"
     return None
 
 

@@ -16,7 +16,7 @@ from kernels.shim import NumbaKernel, cuda
 from kernels.targets import emulated, gpu
 from kernels.targets.emulated import __main__ as command
 from kernels.targets.emulated import c_compiler
-from tests.messages import raises_naming
+from tests.messages import lacks, raises_naming
 
 ROOT = Path(__file__).parents[3]
 
@@ -109,17 +109,13 @@ def test_without_a_script_the_driver_is_named_and_what_cannot_run_says_why(
 def test_what_is_lacking_to_build_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(c_compiler, "_compiler", lambda: None)
-    assert c_compiler.why_not() == (
-        "the emulated GPU is built by a C compiler, and there is none: apt install gcc (or clang)"
-    )
+    assert not lacks(c_compiler.why_not() or "", "apt install gcc", "clang")
     with raises_naming(c_compiler.NoCompiler, "apt install gcc"):
         c_compiler.kernel("fill", "int main;", races=False)
     monkeypatch.setattr(c_compiler, "_compiler", lambda: "/usr/bin/cc")
     assert c_compiler.why_not() is None
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert c_compiler.why_not() == (
-        "the emulated GPU takes the place of libcuda.so.1, which is how the driver is found on Linux alone"
-    )
+    assert not lacks(c_compiler.why_not() or "", "libcuda.so.1", "Linux")
 
 
 def test_the_first_compiler_that_is_there_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,14 +11,14 @@ import pytest
 
 from kernels.targets import gpu
 from kernels.targets.cpu.threads import cores
-from refimpl.machine import MACHINES, Machine, MachineError
+from refimpl.machine import MACHINES, MachineError
 from refimpl.machine import here as at_hand
-from refimpl.machine.model import FIGURES
 from refimpl.names import machines
 from refimpl.names.machines import like, listed, summary
 from refimpl.names.machines import named as machine
 from tests.gpu_device import BACKEND
 from tests.refimpl.machine.conv_calls import passes
+from tests.refimpl.machine.test_gpus import sources
 
 GIB = 1 << 30
 PAPERS = ("titan-x", "k40c", "titan-xp", "gtx-970")
@@ -103,14 +103,6 @@ def test_an_unknown_name_is_refused_with_the_nearest(asked: str, says: str) -> N
     with pytest.raises(MachineError) as error:
         machine(asked)
     assert str(error.value) == says
-
-
-def sources(made: Machine) -> dict[str, str]:
-    """Figure → how it is known."""
-    found = [(figure, source.how) for source in made.sources for figure in source.of]
-    assert all(source.where for source in made.sources)
-    assert sorted(figure for figure, _ in found) == sorted(FIGURES)  # each once
-    return dict(found)
 
 
 def test_the_summary_has_a_row_a_machine() -> None:
