@@ -1,6 +1,6 @@
 """The kernels of the page on the emulated GPU: one that is right, one with a fault, and two of one name."""
 
-from kernels.shim import cuda
+from kernels.targets.shim import cuda
 
 
 @cuda.jit

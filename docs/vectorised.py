@@ -8,8 +8,8 @@ import time
 import numpy as np
 
 from kernels.division import divide, reciprocal
-from kernels.launch import Floats, Kernel, bind, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, Kernel, bind, kernel, launch
+from kernels.targets.shim import cuda
 
 ELEMENTS = 1 << 18
 AREA = 49  #: values of a map, in `divided`

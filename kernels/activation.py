@@ -20,8 +20,8 @@ import numpy as np
 from kernels import elementwise
 from kernels.arguments import FlatView, check, check_shape, flat
 from kernels.elementwise import BLOCK, PER_THREAD, TILE, size, tiles
-from kernels.launch import Floats, Kernel, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, Kernel, kernel, launch
+from kernels.targets.shim import cuda
 
 
 def forward_kernel(name: str, value_of: Any, module: str, about: str) -> Kernel:

@@ -43,8 +43,8 @@ import numpy as np
 from kernels import gemm
 from kernels.arguments import LARGEST, KernelError, check, check_shape, flat, given_workspace, place
 from kernels.functions import exp
-from kernels.launch import Floats, Kernel, ceil_div, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, Kernel, ceil_div, kernel, launch
+from kernels.targets.shim import cuda
 
 TILE = 128  #: queries and keys of a tile; a causal one that is masked whole is not computed
 MOST = 65535  #: groups at a time: a grid's y axis

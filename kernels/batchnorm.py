@@ -35,8 +35,8 @@ import numpy as np
 from kernels.arguments import KernelError, check, check_shape
 from kernels.arguments import place as place_of
 from kernels.division import divide, reciprocal
-from kernels.launch import Floats, Kernel, ceil_div, device, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, Kernel, ceil_div, device, kernel, launch
+from kernels.targets.shim import cuda
 
 THREADS = 256
 EACH = (1, 4, 16)  # values a thread: the fewest that hold a channel, and with the most it has several chunks

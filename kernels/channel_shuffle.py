@@ -19,8 +19,8 @@ import numpy as np
 from kernels.arguments import KernelError, check, check_shape
 from kernels.division import divide, reciprocal
 from kernels.elementwise import BLOCK, PER_THREAD, TILE, tiles
-from kernels.launch import Floats, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, kernel, launch
+from kernels.targets.shim import cuda
 
 
 @kernel(block=BLOCK)

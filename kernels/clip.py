@@ -21,8 +21,8 @@ import numpy as np
 
 from kernels.arguments import KernelError, check, check_shape
 from kernels.elementwise import BLOCK, PER_THREAD, TILE, size, tiles
-from kernels.launch import Floats, ceil_div, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, ceil_div, kernel, launch
+from kernels.targets.shim import cuda
 
 THREADS = 256
 PART = 4096  #: numbers that a block adds up

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.declare import device
+from kernels.targets.declare import device
 
 
 def reciprocal(divisor: int) -> int:

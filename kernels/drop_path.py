@@ -19,8 +19,8 @@ from kernels.arguments import check, check_shape
 from kernels.division import divide, reciprocal
 from kernels.dropout import checked_draw, philox
 from kernels.elementwise import BLOCK, PER_THREAD, TILE, tiles
-from kernels.launch import Floats, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, kernel, launch
+from kernels.targets.shim import cuda
 
 ZERO = np.float32(0)
 

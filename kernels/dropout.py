@@ -22,8 +22,8 @@ import numpy as np
 
 from kernels.arguments import KernelError, check, check_shape
 from kernels.elementwise import BLOCK, PER_THREAD, TILE, size, tiles
-from kernels.launch import Floats, device, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, device, kernel, launch
+from kernels.targets.shim import cuda
 
 ZERO = np.float32(0)
 ROUNDS = 10

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from kernels.arguments import check, check_shape
-from kernels.launch import Floats, ceil_div, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, ceil_div, kernel, launch
+from kernels.targets.shim import cuda
 
 BLOCK = 256  #: threads a block
 PER_THREAD = 4  #: elements a thread, BLOCK apart

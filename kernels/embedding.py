@@ -26,8 +26,8 @@ import numpy as np
 from kernels import elementwise
 from kernels.arguments import KernelError, as_ints, check, flat
 from kernels.elementwise import size
-from kernels.launch import Floats, Ints, ceil_div, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, Ints, ceil_div, kernel, launch
+from kernels.targets.shim import cuda
 
 THREADS = 256
 TILE, PADDED = 32, 33  #: tokens and channels of a block, forward; and the rows of its tile, in four-byte banks

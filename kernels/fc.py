@@ -22,8 +22,8 @@ import numpy as np
 
 from kernels import gemm
 from kernels.arguments import KernelError, check, check_shape, flat
-from kernels.launch import Floats, ceil_div, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, ceil_div, kernel, launch
+from kernels.targets.shim import cuda
 
 PASSES = ("forward", "backward_data", "backward_filter")
 FEW_ROWS = 32  #: `skinny` is taken up to this number of rows of the result

@@ -21,7 +21,7 @@ import math
 
 import numpy as np
 
-from kernels.launch import device
+from kernels.targets.launch import device
 
 ZERO, ONE = np.float32(0), np.float32(1)
 

@@ -18,7 +18,7 @@ import numpy as np
 from kernels.activation import backward_kernel, forward_kernel, run_backward, run_forward
 from kernels.arguments import KernelError
 from kernels.functions import erf, exp, tanh
-from kernels.launch import device
+from kernels.targets.launch import device
 
 HALF, ONE = np.float32(0.5), np.float32(1)
 ROOT_HALF = np.float32(math.sqrt(0.5))

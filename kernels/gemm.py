@@ -37,9 +37,9 @@ from typing import Any
 import numpy as np
 
 from kernels.arguments import KernelError, check, dtype_of, flat, given_workspace, is_array, place, strides
-from kernels.launch import Floats, Kernel, ceil_div, device, kernel, launch
-from kernels.shim import cuda
 from kernels.targets import cpu
+from kernels.targets.launch import Floats, Kernel, ceil_div, device, kernel, launch
+from kernels.targets.shim import cuda
 
 ZERO = np.float32(0)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from kernels.activation import backward_kernel, forward_kernel, in_place_kernel, run_backward, run_forward
 from kernels.functions import ONE, ZERO
-from kernels.launch import device
+from kernels.targets.launch import device
 
 END, SIXTH, HALF = np.float32(3), np.float32(1 / 6), np.float32(0.5)
 

@@ -15,7 +15,7 @@ import numpy as np
 from kernels.activation import backward_kernel, forward_kernel, run_backward, run_forward
 from kernels.functions import ONE, ZERO
 from kernels.hardsigmoid import END, HALF, hard_sigmoid
-from kernels.launch import device
+from kernels.targets.launch import device
 
 THIRD = np.float32(1 / 3)
 

@@ -21,8 +21,8 @@ import numpy as np
 from kernels import elementwise
 from kernels.arguments import KernelError, check, check_shape
 from kernels.elementwise import BLOCK, PER_THREAD, TILE, size, tiles
-from kernels.launch import Floats, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, kernel, launch
+from kernels.targets.shim import cuda
 
 AT_ONCE = 4  #: tensors that one launch adds
 

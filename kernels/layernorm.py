@@ -34,8 +34,8 @@ import numpy as np
 from kernels.arguments import KernelError, check, check_shape, flat, place
 from kernels.conv.implicit_gemm import conv_sum_partials
 from kernels.division import divide, reciprocal
-from kernels.launch import Floats, Kernel, ceil_div, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, Kernel, ceil_div, kernel, launch
+from kernels.targets.shim import cuda
 
 THREADS = 256
 SIDE_BY_SIDE = (32, 1)  # sets of a block: of layer and of group normalisation

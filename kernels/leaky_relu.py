@@ -11,8 +11,8 @@ from typing import Any
 
 from kernels.arguments import KernelError, check, check_shape
 from kernels.elementwise import size, tiles
-from kernels.launch import device, launch
 from kernels.relu import ZERO, backward_kernel, forward_kernel
+from kernels.targets.launch import device, launch
 
 
 @device

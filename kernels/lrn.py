@@ -29,8 +29,8 @@ import numpy as np
 
 from kernels.arguments import KernelError, check, check_shape
 from kernels.division import divide, reciprocal
-from kernels.launch import Floats, ceil_div, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, ceil_div, kernel, launch
+from kernels.targets.shim import cuda
 
 BLOCK = 128
 SLOTS = 16  # the largest size; a power of two, so that c & LAST_SLOT is c % SLOTS, for negative c as well

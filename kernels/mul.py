@@ -26,8 +26,8 @@ from kernels.activation import start
 from kernels.arguments import KernelError, check, check_shape, place
 from kernels.division import divide, reciprocal
 from kernels.elementwise import BLOCK, PER_THREAD, TILE, size, tiles
-from kernels.launch import Floats, ceil_div, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, ceil_div, kernel, launch
+from kernels.targets.shim import cuda
 
 THREADS = 128  #: of a map
 LEAST_AREA = 16  #: of a map that a CPU takes by itself

@@ -34,8 +34,8 @@ from kernels.activation import start
 from kernels.arguments import KernelError, check, check_shape
 from kernels.elementwise import size
 from kernels.functions import exp
-from kernels.launch import Floats, Ints, Kernel, ceil_div, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, Ints, Kernel, ceil_div, kernel, launch
+from kernels.targets.shim import cuda
 
 THREADS = 256
 FEW, MANY = 256, 32  #: pixels of a block, forward: where there are few channels, and where there are many

@@ -41,8 +41,8 @@ import numpy as np
 
 from kernels.arguments import LARGEST, KernelError, check, check_shape, place
 from kernels.division import divide, reciprocal
-from kernels.launch import Floats, Kernel, ceil_div, device, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, Kernel, ceil_div, device, kernel, launch
+from kernels.targets.shim import cuda
 
 Pair = tuple[int, int]
 Pad = Sequence[int]  #: (vertical, horizontal), or (top, left, bottom, right)

@@ -21,8 +21,8 @@ from kernels.activation import start
 from kernels.arguments import check, check_shape
 from kernels.conv.implicit_gemm import conv_sum_partials
 from kernels.elementwise import BLOCK, PER_THREAD, TILE, size, tiles
-from kernels.launch import Floats, ceil_div, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, ceil_div, kernel, launch
+from kernels.targets.shim import cuda
 
 
 @kernel(block=BLOCK)

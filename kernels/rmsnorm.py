@@ -24,9 +24,9 @@ import numpy as np
 from kernels import layernorm
 from kernels.arguments import KernelError, check, check_shape
 from kernels.conv.implicit_gemm import conv_sum_partials
-from kernels.launch import Floats, Kernel, ceil_div, kernel, launch
 from kernels.layernorm import EACH, SIDE_BY_SIDE, THREADS, Sets, chunk_images
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, Kernel, ceil_div, kernel, launch
+from kernels.targets.shim import cuda
 
 ZERO, ONE = np.float32(0), np.float32(1)
 

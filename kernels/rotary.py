@@ -29,8 +29,8 @@ from kernels.activation import start
 from kernels.arguments import KernelError, check, check_shape
 from kernels.division import divide, reciprocal
 from kernels.functions import cosine, sine
-from kernels.launch import Floats, ceil_div, device, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, ceil_div, device, kernel, launch
+from kernels.targets.shim import cuda
 
 TOKENS, PAIRS = 32, 8  #: of a block
 POWERS = 9  #: of two, up to 2⁸: pairs of a head

@@ -17,9 +17,9 @@ from kernels import elementwise
 from kernels.activation import start
 from kernels.arguments import KernelError, check, check_shape
 from kernels.elementwise import size
-from kernels.launch import Floats, ceil_div, kernel, launch
 from kernels.mul import gated, gradients, maps_and_area
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, ceil_div, kernel, launch
+from kernels.targets.shim import cuda
 
 ZERO = np.float32(0)
 

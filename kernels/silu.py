@@ -11,7 +11,7 @@ from typing import Any
 
 from kernels.activation import backward_kernel, forward_kernel, run_backward, run_forward
 from kernels.functions import ONE, sigmoid
-from kernels.launch import device
+from kernels.targets.launch import device
 
 
 @device

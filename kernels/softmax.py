@@ -29,8 +29,8 @@ import numpy as np
 from kernels.arguments import KernelError, check, check_shape
 from kernels.division import divide, reciprocal
 from kernels.functions import exp
-from kernels.launch import Floats, Ints, ceil_div, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, Ints, ceil_div, kernel, launch
+from kernels.targets.shim import cuda
 
 THREADS = 128
 ZERO = np.float32(0)

@@ -17,8 +17,8 @@ import numpy as np
 from kernels.arguments import KernelError, check, check_shape
 from kernels.concat import copy_rows
 from kernels.division import divide, reciprocal
-from kernels.launch import Floats, ceil_div, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, ceil_div, kernel, launch
+from kernels.targets.shim import cuda
 
 AXES = (1, 2)
 BLOCK = 256

@@ -23,8 +23,8 @@ import numpy as np
 
 from kernels.arguments import LARGEST, KernelError, check
 from kernels.division import divide, reciprocal
-from kernels.launch import Floats, ceil_div, device, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, ceil_div, device, kernel, launch
+from kernels.targets.shim import cuda
 
 BLOCK = 256
 MODES = ("nearest", "bilinear")

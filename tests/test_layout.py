@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SHIM = "kernels/shim.py"
+SHIM = "kernels/targets/shim.py"
 
 #: Imports point downwards only: a room may import from rooms of a lower floor and from itself.
 FLOORS = (
@@ -277,8 +277,8 @@ def test_that_a_host_thread_compresses_is_known_in_few_files(tmp_path: Path) -> 
 
 def test_imports_downwards_are_allowed(tmp_path: Path) -> None:
     for path, text in (
-        ("kernels/shim.py", '"""Doc."""\nfrom numba import cuda'),
-        ("kernels/conv/direct.py", '"""Doc."""\nfrom kernels.shim import cuda'),
+        ("kernels/targets/shim.py", '"""Doc."""\nfrom numba import cuda'),
+        ("kernels/conv/direct.py", '"""Doc."""\nfrom kernels.targets.shim import cuda'),
         ("refimpl/vdnn/policy.py", "from refimpl.planner import slots\nfrom refimpl.vdnn import listing"),
         ("refimpl/studies/bench/command.py", "from refimpl import cli, report\nfrom kernels import gemm"),
     ):

@@ -18,8 +18,8 @@ import numpy as np
 
 from kernels.arguments import place
 from kernels.division import divide, reciprocal
-from kernels.launch import Floats, ceil_div, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, ceil_div, kernel, launch
+from kernels.targets.shim import cuda
 
 THREADS = 1024
 SUMS = 4 * THREADS

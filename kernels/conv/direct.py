@@ -23,8 +23,8 @@ import numpy as np
 
 from kernels.conv import grouped
 from kernels.conv.shape import ConvShape
-from kernels.launch import Floats, Kernel, ceil_div, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, Kernel, ceil_div, kernel, launch
+from kernels.targets.shim import cuda
 
 SUMMARY = "one thread a result, straight from the formula; slow, any shape, no workspace"
 BLOCK = 256

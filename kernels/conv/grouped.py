@@ -31,8 +31,8 @@ import numpy as np
 from kernels.arguments import place
 from kernels.conv.shape import ConvShape, Pair
 from kernels.division import divide, reciprocal
-from kernels.launch import Floats, Kernel, ceil_div, device, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, Kernel, ceil_div, device, kernel, launch
+from kernels.targets.shim import cuda
 
 BLOCK = 256
 LANES = 16  #: floats of a vector register

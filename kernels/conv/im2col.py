@@ -43,8 +43,8 @@ from kernels import gemm
 from kernels.arguments import LARGEST, flat
 from kernels.conv import bias
 from kernels.conv.shape import ConvShape
-from kernels.launch import Floats, ceil_div, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, ceil_div, kernel, launch
+from kernels.targets.shim import cuda
 
 SUMMARY = "explicit columns, then gemm"
 LARGEST_BATCH = 65535  #: matrices of one batched gemm: a grid's y dimension

@@ -43,9 +43,9 @@ import numpy as np
 from kernels.arguments import place as place_of
 from kernels.conv.shape import ConvShape
 from kernels.division import divide, reciprocal
-from kernels.launch import Floats, Ints, Kernel, ceil_div, device, kernel, launch
-from kernels.shim import cuda
 from kernels.targets.cpu.threads import thread_count
+from kernels.targets.launch import Floats, Ints, Kernel, ceil_div, device, kernel, launch
+from kernels.targets.shim import cuda
 
 SUMMARY = "matrix product with gathered columns in register tiles; no workspace needed, backward_filter faster with one"
 WORKSPACE_OPTIONAL = True

@@ -48,9 +48,9 @@ from kernels.arguments import LARGEST, flat, place
 from kernels.conv.im2col import add_partials
 from kernels.conv.shape import ConvShape, Pair
 from kernels.conv.winograd import split
-from kernels.launch import Floats, Kernel, ceil_div, kernel, launch
-from kernels.shim import cuda
 from kernels.targets import cpu
+from kernels.targets.launch import Floats, Kernel, ceil_div, kernel, launch
+from kernels.targets.shim import cuda
 
 SUMMARY = "straight from the formula, the sums in a CPU's vector registers"
 CPU_ONLY = True  #: nothing chooses it for a GPU

@@ -80,8 +80,8 @@ from kernels.arguments import LARGEST, flat
 from kernels.conv import bias
 from kernels.conv.im2col import add_partials, images_at_a_time
 from kernels.conv.shape import ConvShape, Pair
-from kernels.launch import Floats, ceil_div, device, kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, ceil_div, device, kernel, launch
+from kernels.targets.shim import cuda
 
 SUMMARY = "3×3, stride 1: F(2×2, 3×3) forward and backward data, F(3×3, 2×2) backward filter, by 16 products"
 POINTS = 16  #: of the 4×4 domain in which convolution is element by element

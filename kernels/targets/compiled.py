@@ -19,11 +19,11 @@ from typing import Any
 from cuda.bindings import nvjitlink, nvvm
 from cuda.core import ObjectCode
 
-from kernels.declare import Kernel
-from kernels.shim import CodeLibrary, NumbaKernel, cuda
 from kernels.targets import emulated
 from kernels.targets.cpu import build
+from kernels.targets.declare import Kernel
 from kernels.targets.emulated import unwritten
+from kernels.targets.shim import CodeLibrary, NumbaKernel, cuda
 
 PTX, CUBIN = "kernel.ptx", "kernel.cubin"
 

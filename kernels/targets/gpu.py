@@ -1,8 +1,8 @@
 """Running kernels on a GPU: flat views of device arrays, launches, streams and events.
 
-`kernels.launch` comes here when a kernel's arrays are on a GPU.  Numba's own way to launch, `kernel[grid, block](...)`,
-inspects and repacks every argument each time, about 8 µs an array; the launches of a network are the same in every
-iteration, so `bind` does that once and leaves a function that hands ready values to the driver, in 1 to 2 µs.
+`kernels.targets.launch` comes here when a kernel's arrays are on a GPU.  Numba's own way to launch, `kernel[grid,
+block](...)`, inspects and repacks every argument each time, about 8 µs an array; the launches of a network are the same
+in every iteration, so `bind` does that once and leaves a function that hands ready values to the driver, in 1 to 2 µs.
 
 Everything here can be imported without a GPU and without a driver; `why_not()` says what is missing.  One process uses
 one GPU, the device that is current when the first kernel is compiled.
@@ -21,11 +21,11 @@ from cuda.core import launch as driver_launch
 
 from kernels import arguments
 from kernels.arguments import FlatView, KernelError
-from kernels.declare import Dim3, Kernel
-from kernels.shim import cuda
 from kernels.targets import emulated
 from kernels.targets.collector import collector_paused
 from kernels.targets.compiled import compiled
+from kernels.targets.declare import Dim3, Kernel
+from kernels.targets.shim import cuda
 
 INSTALL = "pip install 'refimpl[cu13]'"
 

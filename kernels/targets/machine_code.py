@@ -27,11 +27,11 @@ from typing import Any
 
 from cuda.bindings import nvjitlink
 
-from kernels.declare import Kernel
-from kernels.shim import cuda
 from kernels.targets.collector import collector_paused
 from kernels.targets.compiled import signature
+from kernels.targets.declare import Kernel
 from kernels.targets.gpu import INSTALL, why_not_compile
+from kernels.targets.shim import cuda
 
 Target = tuple[int, int]  #: a compute capability
 TARGETS: tuple[Target, ...] = ((7, 5), (8, 0), (9, 0))

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.launch import KernelLaunch as BoundLaunch
-from kernels.launch import bind
+from kernels.targets.launch import KernelLaunch as BoundLaunch
+from kernels.targets.launch import bind
 from refimpl.backend.run_errors import RunError
 from refimpl.network import Setting, Tensor
 from refimpl.planner import Launch, Program

@@ -22,8 +22,8 @@ from cuda.bindings import driver
 from cuda.core import Device as CoreDevice
 from cuda.core import EventOptions
 
-from kernels.shim import cuda
 from kernels.targets import gpu
+from kernels.targets.shim import cuda
 from refimpl.backend.bound_program import BoundProgram, Settings
 from refimpl.backend.cuda_host import Action, HostSide, ThreadSide, checked
 from refimpl.backend.cuda_network import NetworkSide

@@ -18,7 +18,7 @@ $about
 $imports
 import numpy as np
 ${driver}from kernels import $families
-from kernels.shim import cuda
+from kernels.targets.shim import cuda
 from kernels.targets import $targets
 
 if reason := gpu.why_not_at_all():

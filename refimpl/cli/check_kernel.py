@@ -86,8 +86,8 @@ def loaded(text: str) -> tuple[Any, str, tuple[int, ...] | None]:
     """Numba's dispatcher of the kernel that was named, its name, and its block if its declaration has one."""
     import numba
 
-    from kernels.declare import Kernel
-    from kernels.shim import cuda
+    from kernels.targets.declare import Kernel
+    from kernels.targets.shim import cuda
 
     numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # a small grid is what one checks with
 

@@ -64,8 +64,8 @@ from refimpl.network.kinds import TRAITS
 from refimpl.network.network import Network
 
 if TYPE_CHECKING:
-    from kernels.declare import Kernel
-    from kernels.launch import KernelLaunch as BoundLaunch
+    from kernels.targets.declare import Kernel
+    from kernels.targets.launch import KernelLaunch as BoundLaunch
 
 FORMAT = 4
 SECONDS = 0.8  #: nothing more is started after this time, once the kernels are compiled and everything has run once

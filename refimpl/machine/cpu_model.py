@@ -30,7 +30,7 @@ from refimpl.network.call import Call, CallKey, Setting
 from refimpl.network.tensor import Tensor
 
 if TYPE_CHECKING:
-    from kernels.launch import KernelLaunch as BoundLaunch
+    from kernels.targets.launch import KernelLaunch as BoundLaunch
 
 CACHE_BYTES = 8 << 20  #: of a workspace that an algorithm's next launch still finds in the caches; assumed
 LAUNCH, SHARED = "launch", "shared launch"  #: the names of the costs of a launch on one thread and on several
@@ -362,7 +362,7 @@ def launches(function: str, arguments: Mapping[str, Any]) -> list[BoundLaunch]:
     """The launches that `kernels.<function>` would make."""
     from importlib import import_module
 
-    from kernels.launch import bind
+    from kernels.targets.launch import bind
 
     module, _, name = function.partition(".")
     return bind(getattr(import_module(f"kernels.{module}"), name), **arguments)

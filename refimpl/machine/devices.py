@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kernels.shim import cuda
 from kernels.targets import gpu
+from kernels.targets.shim import cuda
 from refimpl.machine import here
 from refimpl.machine.timing import Run, by
 from refimpl.machine.work import MachineError

@@ -79,7 +79,7 @@ def current_gpu() -> Machine:
     """The current GPU."""
     from cuda.core import Device
 
-    from kernels.shim import cuda
+    from kernels.targets.shim import cuda
 
     memory = int(cuda.current_context().get_memory_info().total)
     device = Device()

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import kernels
-from kernels.launch import REGISTRY, Kernel
+from kernels.targets.launch import REGISTRY, Kernel
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from kernels.shim import cuda
 from kernels.targets import gpu
+from kernels.targets.shim import cuda
 from refimpl.backend import NotFinite, Trainer
 from refimpl.machine import Span, Timeline
 from refimpl.network import Network

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from kernels import conv, elementwise
-from kernels.launch import Floats, Kernel, bind, launch
-from kernels.shim import cuda
 from kernels.targets import gpu
+from kernels.targets.launch import Floats, Kernel, bind, launch
+from kernels.targets.shim import cuda
 from tests.gpu_device import BACKEND, sized
 
 pytestmark = pytest.mark.gpu

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kernels.shim import cuda
 from kernels.targets import gpu
+from kernels.targets.shim import cuda
 from refimpl.memory import DriverCalls
 from refimpl.names import presets
 from refimpl.names.machines import named as machine

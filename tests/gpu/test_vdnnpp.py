@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.shim import cuda
 from kernels.targets import gpu
+from kernels.targets.shim import cuda
 from refimpl.backend import DeviceFailed, host_thread
 from refimpl.backend.host_thread import HostWork, host_stream
 from refimpl.names import presets

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from cuda.bindings import driver as driver_api
 
-from kernels.shim import cuda
 from kernels.targets import gpu
+from kernels.targets.shim import cuda
 from refimpl.backend import DeviceFailed, NotFinite, RunError, Trainer
 from refimpl.backend.cuda import CudaDevice, CudaReplay
 from refimpl.backend.cuda_host import checked

@@ -245,7 +245,7 @@ def test_calls_that_may_last_let_other_threads_run(trainer: Trainer, what: str) 
     stream = on_gpu(trainer).streams[0]
     x = gpu.to_device(np.ones(64, np.float32))
     event = on_gpu(trainer).event(0).handle
-    from kernels.launch import bind
+    from kernels.targets.launch import bind
 
     (bound,) = bind(relu.forward, x=x, y=x)
     acts: dict[str, Any] = {

@@ -17,9 +17,9 @@ import pytest
 from kernels import conv
 from kernels.arguments import KernelError
 from kernels.conv.shape import PASSES
-from kernels.launch import Floats, Ints, Kernel, bind, kernel, launch
-from kernels.shim import cuda
 from kernels.targets import gpu
+from kernels.targets.launch import Floats, Ints, Kernel, bind, kernel, launch
+from kernels.targets.shim import cuda
 from tests.messages import raises_naming
 
 ARRAY, INT, FLOAT = "8888888", "8", "4"  # bytes of each parameter: an array is passed as seven words

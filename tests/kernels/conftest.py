@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from kernels.arguments import FlatView
-from kernels.declare import Kernel
 from kernels.targets import cpu, emulated, gpu
 from kernels.targets.cpu.checked import current_mode
+from kernels.targets.declare import Kernel
 
 #: Kernels whose last bits may differ; `ptx(rounded=True)` says so of one test.  The first four subtract a product,
 #: or from one, which the CPU's compiler fuses and the PTX does not; the others call exp, log or a power, which the PTX

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import arguments, concat, conv, declare, dropout, elementwise, gemm, join, launch, relu, sgd
+from kernels import arguments, concat, conv, dropout, elementwise, gemm, join, relu, sgd
 from kernels.arguments import LARGEST, KernelError
-from kernels.launch import REGISTRY, Floats, Ints, Kernel
-from kernels.shim import cuda
-from kernels.targets import gpu
+from kernels.targets import declare, gpu, launch
+from kernels.targets.launch import REGISTRY, Floats, Ints, Kernel
+from kernels.targets.shim import cuda
 from tests.messages import raises_naming
 
 
@@ -338,7 +338,7 @@ def test_a_view_that_runs_backwards_is_refused() -> None:
 
 
 def test_a_grid_has_one_to_three_numbers() -> None:
-    from kernels.launch import dim3
+    from kernels.targets.launch import dim3
 
     assert dim3(np.int64(5)) == (5, 1, 1)
     assert dim3((2, 3)) == (2, 3, 1)

@@ -55,8 +55,8 @@ from kernels import (
 )
 from kernels.conv import bias, grouped
 from kernels.conv.shape import ConvShape
-from kernels.launch import REGISTRY, bind
 from kernels.targets import cpu
+from kernels.targets.launch import REGISTRY, bind
 from refimpl.network.kinds import TRAITS, LayerKind
 
 Outputs = list[np.ndarray]

@@ -20,8 +20,8 @@ from kernels import conv, reference
 from kernels.arguments import LARGEST, KernelError
 from kernels.conv import bias, implicit_gemm
 from kernels.conv.shape import PASSES, ConvShape, Pair, Shape4
-from kernels.launch import bind, launch
 from kernels.targets import cpu
+from kernels.targets.launch import bind, launch
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx

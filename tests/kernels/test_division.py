@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.division import divide, reciprocal
-from kernels.launch import Ints, Kernel, launch
-from kernels.shim import cuda
+from kernels.targets.launch import Ints, Kernel, launch
+from kernels.targets.shim import cuda
 
 LARGEST = 2**31 - 1
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from kernels import dropout, reference
 from kernels.arguments import KernelError
 from kernels.dropout import philox
-from kernels.launch import Ints, Kernel, launch
 from kernels.targets import cpu
+from kernels.targets.launch import Ints, Kernel, launch
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kernels import fc, gemm, reference
 from kernels.arguments import KernelError
-from kernels.launch import bind
+from kernels.targets.launch import bind
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from kernels import functions
-from kernels.declare import Kernel
-from kernels.launch import Floats, ceil_div, launch
 from kernels.reference import erf
-from kernels.shim import cuda
+from kernels.targets.declare import Kernel
+from kernels.targets.launch import Floats, ceil_div, launch
+from kernels.targets.shim import cuda
 
 pytestmark = pytest.mark.ptx
 

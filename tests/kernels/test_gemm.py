@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kernels import gemm, reference
 from kernels.arguments import KernelError
-from kernels.launch import REGISTRY, bind
 from kernels.targets import cpu
+from kernels.targets.launch import REGISTRY, bind
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx

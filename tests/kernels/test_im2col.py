@@ -18,8 +18,8 @@ from kernels import conv, reference
 from kernels.arguments import LARGEST, KernelError
 from kernels.conv import im2col
 from kernels.conv.shape import PASSES, ConvShape
-from kernels.launch import ceil_div, launch
 from kernels.targets import cpu
+from kernels.targets.launch import ceil_div, launch
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx

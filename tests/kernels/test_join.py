@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from kernels import join, reference
 from kernels.arguments import KernelError
-from kernels.launch import bind
 from kernels.targets import cpu
+from kernels.targets.launch import bind
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx

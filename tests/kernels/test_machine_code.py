@@ -19,10 +19,10 @@ import pytest
 from cuda.bindings import nvjitlink, nvrtc
 
 import kernels
-from kernels.launch import REGISTRY, Floats, Kernel
-from kernels.shim import cuda
 from kernels.targets import machine_code
+from kernels.targets.launch import REGISTRY, Floats, Kernel
 from kernels.targets.machine_code import TARGETS, MachineCode, Target, ToolchainError, compile_kernel
+from kernels.targets.shim import cuda
 from tests.matrix import some
 
 for module in pkgutil.walk_packages(kernels.__path__, "kernels."):

@@ -14,8 +14,8 @@ from kernels import conv
 from kernels.conv import vector_direct
 from kernels.conv.shape import PASSES, ConvShape, Pair
 from kernels.conv.vector_direct import AVX2, AVX512
-from kernels.launch import ceil_div
 from kernels.targets import cpu
+from kernels.targets.launch import ceil_div
 from tests.kernels.test_conv import check_against_numpy, inputs_of
 from tests.matrix import diagonal
 

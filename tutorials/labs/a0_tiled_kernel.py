@@ -16,7 +16,7 @@ What to know
     syncthreads and shared.array, np.float32, int32, int64, uint32, and range, min, max, abs, int.  The grader runs its
     threads in turns and counts what each access of a warp touches.  Run it yourself, quickly and in checked mode:
 
-        from kernels.launch import launch
+        from kernels.targets.launch import launch
         from kernels.targets import cpu
         with cpu.checked(order="reverse"):
             launch(tiled, (ceil(n / 16), ceil(m / 16)), A, B, C, m, n, k)    # flat float32 arrays
@@ -38,8 +38,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.launch import Floats, kernel
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, kernel
+from kernels.targets.shim import cuda
 
 TILE = 16
 

@@ -43,8 +43,8 @@ from math import prod, sqrt
 import numpy as np
 
 from kernels import conv, dropout, fc, pool, relu, sgd, softmax
-from kernels.shim import cuda
 from kernels.targets import gpu
+from kernels.targets.shim import cuda
 
 if reason := gpu.why_not_at_all():
     sys.exit(f"{reason.rstrip('.')}; without one: python -m kernels.targets.emulated {' '.join(sys.argv)}")

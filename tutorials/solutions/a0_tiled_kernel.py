@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.launch import Floats, kernel
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, kernel
+from kernels.targets.shim import cuda
 
 TILE = 16
 

@@ -22,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from kernels.declare import Dim3, Kernel
 from kernels.targets.cpu.build import load, source_text
 from kernels.targets.cpu.checked import checked, current_mode
 from kernels.targets.cpu.lockstep import same_arrays
 from kernels.targets.cpu.processor import has_avx512
 from kernels.targets.cpu.threads import packed, run_blocks
 from kernels.targets.cpu.vocabulary import UnsupportedKernel
+from kernels.targets.declare import Dim3, Kernel
 
 __all__ = ["UnsupportedKernel", "bind", "checked", "has_avx512", "run", "source_of"]
 

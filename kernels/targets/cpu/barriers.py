@@ -28,7 +28,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kernels.declare import Dim3
 from kernels.targets.cpu.processor import lanes
 from kernels.targets.cpu.vocabulary import (
     AXES,
@@ -42,6 +41,7 @@ from kernels.targets.cpu.vocabulary import (
     parse,
     stored,
 )
+from kernels.targets.declare import Dim3
 
 THREAD_INDICES = {f"threadIdx_{axis}" for axis in AXES}
 THREAD_X = {"threadIdx_x", *(f"np.{kind}(threadIdx_x)" for kind in ("uint32", "int32", "int64"))}

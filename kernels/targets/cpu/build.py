@@ -32,9 +32,9 @@ import numba
 import numpy as np
 from numba.core.registry import cpu_target
 
-from kernels.declare import Kernel
 from kernels.targets.collector import collector_paused
 from kernels.targets.cpu.vocabulary import constant_source, outside_names
+from kernels.targets.declare import Kernel
 
 try:
     import fcntl

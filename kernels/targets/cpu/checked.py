@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.declare import Dim3, Kernel
 from kernels.targets.cpu import runtime
 from kernels.targets.cpu.build import load
+from kernels.targets.declare import Dim3, Kernel
 
 RACES = {
     runtime.READS_WRITTEN: ("reads", "wrote"),

@@ -14,8 +14,8 @@ from numba.core.registry import cpu_target
 from numba.core.typing.templates import AbstractTemplate, signature
 from numba.np.numpy_support import as_dtype
 
-from kernels.declare import KINDS, Kernel
 from kernels.targets.cpu.vocabulary import AXES, Lowered, parse
+from kernels.targets.declare import KINDS, Kernel
 
 NUMBA = {"Floats": types.float32[::1], "Ints": types.int32[::1], "int": types.int64, "float": types.float32}
 assert NUMBA.keys() == KINDS.keys()

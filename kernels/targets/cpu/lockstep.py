@@ -23,8 +23,8 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
-from kernels.declare import Dim3, Kernel
 from kernels.targets.cpu.vocabulary import Lowered, dotted, expression, lower_kernel, parse, stored
+from kernels.targets.declare import Dim3, Kernel
 
 MOST = 8  #: turns of a short loop
 LOOPS = (ast.For, ast.While, ast.Return, ast.Break, ast.Continue)

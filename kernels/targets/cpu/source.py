@@ -16,7 +16,6 @@ import copy
 from collections.abc import Mapping, Set
 from types import MappingProxyType
 
-from kernels.declare import Kernel
 from kernels.targets.cpu.barriers import cut, names, thread_loop
 from kernels.targets.cpu.inference import infer_types
 from kernels.targets.cpu.lockstep import put_in_lockstep, rename
@@ -33,6 +32,7 @@ from kernels.targets.cpu.vocabulary import (
     parse,
     shadow_of,
 )
+from kernels.targets.declare import Kernel
 
 SIGNATURES = {"Floats": "float32[::1]", "Ints": "int32[::1]", "int": "int64", "float": "float32"}
 ARGUMENTS = {

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from kernels.arguments import KernelError
-from kernels.declare import Dim3
 from kernels.targets.cpu.build import load_source
+from kernels.targets.declare import Dim3
 
 MOST_THREADS = 1024
 LOOKS = 4096  #: at a number in memory before a thread sleeps: about 100 µs
@@ -98,7 +98,7 @@ def packed(run: int, grid: Dim3, values: Sequence[Any], columns: int = 0) -> np.
         run: the address of the generated loop over blocks.
         grid: blocks in each dimension.
         values: the arguments, as `Kernel.values` returns them; the arrays must be alive when it runs.
-        columns: see `kernels.launch.launch`.
+        columns: see `kernels.targets.launch.launch`.
     """
     blocks = prod(grid)
     if columns < thread_count() or blocks % columns > 0:

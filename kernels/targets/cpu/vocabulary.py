@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.declare import Dim3, Kernel
+from kernels.targets.declare import Dim3, Kernel
 
 AXES = "xyz"
 INDICES = ("threadIdx", "blockIdx", "blockDim", "gridDim")

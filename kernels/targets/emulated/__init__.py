@@ -111,8 +111,8 @@ def _load() -> Any:
 
 def _hook_numba(library: Any) -> None:
     """Have every kernel compiled with its lines and its local arrays filled, and registered before Numba loads it."""
-    from kernels.shim import Codegen, CodeLibrary, NumbaKernel, numba_driver
     from kernels.targets.emulated.unwritten import arrays_filled
+    from kernels.targets.shim import Codegen, CodeLibrary, NumbaKernel, numba_driver
 
     numba_driver.__init__()  # it has looked for a driver when it was imported; now there is one
     compiled, real, target = NumbaKernel.__init__, NumbaKernel.bind, Codegen.magic_tuple

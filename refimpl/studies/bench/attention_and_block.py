@@ -19,8 +19,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from kernels import attention
-from kernels.launch import bind
 from kernels.targets.cpu.threads import thread_count
+from kernels.targets.launch import bind
 from refimpl.backend import Trainer
 from refimpl.machine.devices import Cpu
 from refimpl.machine.here import load_average

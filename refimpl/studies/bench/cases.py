@@ -51,7 +51,7 @@ from kernels import (
     upsample,
 )
 from kernels.conv.shape import PASSES, ConvShape
-from kernels.launch import KernelLaunch, bind
+from kernels.targets.launch import KernelLaunch, bind
 from refimpl.machine.devices import Device
 from refimpl.network.kinds import TRAITS
 from refimpl.studies.bench import rivals

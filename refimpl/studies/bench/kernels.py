@@ -18,8 +18,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from kernels import relu
-from kernels.launch import KernelLaunch, bind
 from kernels.targets.cpu.threads import cores
+from kernels.targets.launch import KernelLaunch, bind
 from refimpl.machine.devices import Device
 from refimpl.machine.here import has_avx2
 from refimpl.machine.timing import Run, by, least_in_turns, replay

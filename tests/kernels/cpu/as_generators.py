@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.launch import Kernel
+from kernels.targets.launch import Kernel
 
 Indices = tuple[int, ...]  #: z, y and x
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.launch import Floats, Kernel, device, kernel
-from kernels.shim import cuda
+from kernels.targets.launch import Floats, Kernel, device, kernel
+from kernels.targets.shim import cuda
 
 ORDERS: tuple[str | int, ...] = ("forward", "reverse", 11)  #: of the threads of a block, in checked mode
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from kernels.launch import REGISTRY, Floats, kernel, launch
-from kernels.shim import cuda
 from kernels.targets import cpu
+from kernels.targets.launch import REGISTRY, Floats, kernel, launch
+from kernels.targets.shim import cuda
 from tests.kernels.cpu.as_generators import run_as_generators
 
 STATEMENTS = {

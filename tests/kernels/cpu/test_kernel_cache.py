@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 from numba.core.registry import cpu_target
 
-from kernels.launch import device, launch
 from kernels.targets import cpu
 from kernels.targets.cpu import build, runtime, threads
+from kernels.targets.launch import device, launch
 from tests.kernels.cpu.sample_kernels import block_sums, make_filler, off_by, transpose_and_scale
 from tests.messages import lacks, raises_naming
 

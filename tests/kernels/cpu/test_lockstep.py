@@ -12,11 +12,11 @@ import pytest
 import kernels
 from kernels import dropout, join, relu
 from kernels.elementwise import BLOCK, PER_THREAD, TILE, tiles
-from kernels.launch import REGISTRY, Floats, kernel, launch
-from kernels.shim import cuda
 from kernels.targets.cpu.lockstep import put_in_lockstep, rename, same_arrays
 from kernels.targets.cpu.source import KernelSource
 from kernels.targets.cpu.vocabulary import Array, Lowered, parse
+from kernels.targets.launch import REGISTRY, Floats, kernel, launch
+from kernels.targets.shim import cuda
 
 SIZES = (1, BLOCK + 1, TILE, 2 * TILE + 3)
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.launch import Floats, Kernel, device, kernel, launch
-from kernels.shim import cuda
 from kernels.targets import cpu
 from kernels.targets.cpu.checked import CheckFailed
+from kernels.targets.launch import Floats, Kernel, device, kernel, launch
+from kernels.targets.shim import cuda
 from tests.kernels.cpu.sample_kernels import ORDERS, diverging, off_by, transpose_and_scale
 from tests.messages import raises_naming
 

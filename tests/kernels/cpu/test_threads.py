@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from kernels.arguments import KernelError
-from kernels.launch import bind, ceil_div, launch
 from kernels.targets.cpu import threads
+from kernels.targets.launch import bind, ceil_div, launch
 from tests.kernels.cpu.sample_kernels import block_sums, make_filler
 from tests.messages import raises_naming
 

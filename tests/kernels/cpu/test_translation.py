@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.launch import REGISTRY, Floats, Ints, Kernel, kernel, launch
-from kernels.shim import cuda
 from kernels.targets import cpu
 from kernels.targets.collector import collector_paused
 from kernels.targets.cpu import barriers, source
 from kernels.targets.cpu.processor import lanes as lanes_here
 from kernels.targets.cpu.vocabulary import source_tree
+from kernels.targets.launch import REGISTRY, Floats, Ints, Kernel, kernel, launch
+from kernels.targets.shim import cuda
 from tests.kernels.cpu.as_generators import run_as_generators
 from tests.kernels.cpu.sample_kernels import ORDERS, block_sums, diverging, transpose_and_scale
 from tests.messages import raises_naming

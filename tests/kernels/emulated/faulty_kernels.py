@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.shim import cuda
+from kernels.targets.shim import cuda
 
 Function = Callable[..., None]
 

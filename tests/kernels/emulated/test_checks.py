@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.shim import cuda
 from kernels.targets import emulated, gpu
 from kernels.targets.emulated.ptx import Instruction, parse
+from kernels.targets.shim import cuda
 from tests.kernels.emulated.faulty_kernels import FAULTS, Fault
 
 pytestmark = pytest.mark.emulated
@@ -183,7 +183,7 @@ def test_a_barrier_left_out_is_noticed() -> None:
 @pytest.mark.campaign
 def test_every_barrier_of_every_kernel_left_out_is_noticed() -> None:
     """In the calls that tests/gpu makes: without the barrier one of them has a race, or reads what is not written."""
-    from kernels.launch import Kernel, bind
+    from kernels.targets.launch import Kernel, bind
     from tests.gpu.test_kernels import CASES, on_gpu
 
     callers: dict[Kernel, list[Callable[[], list[str]]]] = {}

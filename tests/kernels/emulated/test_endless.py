@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.shim import cuda
 from kernels.targets import emulated, gpu
+from kernels.targets.shim import cuda
 from tests.kernels.emulated.test_checks import found
 
 pytestmark = pytest.mark.emulated

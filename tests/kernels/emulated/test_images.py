@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.launch import Floats, kernel, launch
-from kernels.shim import cuda
 from kernels.targets import compiled, emulated, gpu
 from kernels.targets.cpu import build
+from kernels.targets.launch import Floats, kernel, launch
+from kernels.targets.shim import cuda
 
 pytestmark = pytest.mark.emulated
 
@@ -25,7 +25,7 @@ import sys
 import numpy as np
 from kernels import gemm, relu, softmax
 from kernels.targets import compiled, emulated, gpu
-from kernels.declare import REGISTRY
+from kernels.targets.declare import REGISTRY
 emulated.start(races="never")
 """
 COMPILE = """

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.launch import Floats, kernel, launch
-from kernels.shim import NumbaKernel, cuda
 from kernels.targets import emulated, gpu
 from kernels.targets.emulated import __main__ as command
 from kernels.targets.emulated import c_compiler
+from kernels.targets.launch import Floats, kernel, launch
+from kernels.targets.shim import NumbaKernel, cuda
 from tests.messages import lacks, raises_naming
 
 ROOT = Path(__file__).parents[3]
@@ -24,7 +24,7 @@ SCRIPT = """
 import sys
 import numpy as np
 from kernels.targets import gpu
-from kernels.shim import cuda
+from kernels.targets.shim import cuda
 
 @cuda.jit
 def fill(x, n):

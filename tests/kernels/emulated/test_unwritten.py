@@ -11,10 +11,10 @@ import pytest
 
 from kernels import gemm, lrn
 from kernels.conv import bias
-from kernels.declare import REGISTRY, Kernel
-from kernels.shim import cuda
 from kernels.targets import compiled, emulated, gpu
+from kernels.targets.declare import REGISTRY, Kernel
 from kernels.targets.emulated import unwritten
+from kernels.targets.shim import cuda
 from tests.kernels.emulated.test_checks import found
 
 pytestmark = pytest.mark.emulated

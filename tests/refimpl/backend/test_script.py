@@ -163,7 +163,7 @@ def executed(text: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             return lambda *given, **named: log.append(noted_call(f"{self.name}.{function}", *given, **named))
 
     numbers = iter(range(9))
-    kernels, shim, targets = (ModuleType(name) for name in ("kernels", "kernels.shim", "kernels.targets"))
+    kernels, shim, targets = (ModuleType(name) for name in ("kernels", "kernels.targets.shim", "kernels.targets"))
     vars(kernels)["__getattr__"] = Family
     vars(targets)["emulated"] = None  # what calls it is replaced below
     vars(targets)["gpu"] = SimpleNamespace(why_not_at_all=lambda: None, stream=lambda: next(numbers), CudaEvent=Event)
@@ -174,7 +174,7 @@ def executed(text: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     script: dict[str, Any] = {"__name__": "script"}
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "kernels", kernels)
-        patched.setitem(sys.modules, "kernels.shim", shim)
+        patched.setitem(sys.modules, "kernels.targets.shim", shim)
         patched.setitem(sys.modules, "kernels.targets", targets)
         exec(compile(text, "script.py", "exec"), script)
     host = next(numbers)

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernels.shim import cuda
 from kernels.targets import emulated
+from kernels.targets.shim import cuda
 from refimpl.cli import check_kernel
 from refimpl.cli.parser import WRONG, Fail
 from tests.messages import raises_naming

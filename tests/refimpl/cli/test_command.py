@@ -158,7 +158,7 @@ def test_recompute_is_the_slots_module_in_every_command(command: str, recompute:
 
 
 def test_a_failing_gpu_is_one_line_and_status_4(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernels.shim import cuda
+    from kernels.targets.shim import cuda
 
     def fails(_: object) -> int:
         raise cuda.cudadrv.driver.CudaAPIError(2, "out of\nmemory")

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from kernels.launch import REGISTRY
+from kernels.targets.launch import REGISTRY
 from refimpl.machine import MACHINES
 from refimpl.machine.model import FIGURES
 from refimpl.names.modules import ABOUT_SWITCHES, MODULES, SWITCHES

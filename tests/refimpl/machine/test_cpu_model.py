@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kernels.launch import KernelLaunch
 from kernels.targets import gpu
+from kernels.targets.launch import KernelLaunch
 from refimpl.machine import cpu_costs, cpu_model, here
 from refimpl.machine.catalogues import options
 from refimpl.machine.cpu_model import CalibratedCpu, Units, algorithm_arguments, call_arguments, launches

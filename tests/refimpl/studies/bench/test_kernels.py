@@ -14,7 +14,7 @@ import pytest
 
 from kernels import conv
 from kernels.conv.shape import PASSES, ConvShape
-from kernels.launch import REGISTRY, KernelLaunch
+from kernels.targets.launch import REGISTRY, KernelLaunch
 from refimpl.cli import main
 from refimpl.machine.devices import Cpu, NoDevice, device_at_hand
 from refimpl.machine.timing import Run, by

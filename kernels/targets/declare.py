@@ -8,7 +8,7 @@
 
 A kernel is written once, in the plain part of Numba CUDA's vocabulary.  Its block shape and its argument types are
 part of its declaration, so that every launch has the same types: `Floats` (float32 array, seen flat), `Ints` (int32
-array, flat), `int` (int64) and `float` (float32).  Nothing is compiled here: `kernels.launch` has it done, by
+array, flat), `int` (int64) and `float` (float32).  Nothing is compiled here: `kernels.targets.launch` has it done, by
 `kernels.targets.cpu` or `kernels.targets.gpu`.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from kernels.arguments import LARGEST, KernelError, dtype_of, flat, is_array
-from kernels.shim import cuda
+from kernels.targets.shim import cuda
 
 Floats = Any  #: a float32 array; the kernel sees it flat
 Ints = Any  #: an int32 array; the kernel sees it flat

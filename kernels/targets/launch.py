@@ -3,8 +3,8 @@
     launch(add, ceil_div(n, 256), x, y, n, stream=stream)
 
 Where the arrays are decides where a kernel runs: NumPy arrays on the CPU (`kernels.targets.cpu` compiles the kernel's
-own source), device arrays on the GPU (`kernels.targets.gpu`).  What a kernel is, `kernels.declare` says; its names are
-given on here, so that a family of kernels needs one import.
+own source), device arrays on the GPU (`kernels.targets.gpu`).  What a kernel is, `kernels.targets.declare` says; its
+names are given on here, so that a family of kernels needs one import.
 
 `bind(function, *args)` runs one of the families' functions without launching anything and returns the launches it
 would have made, arguments bound: replaying them costs next to nothing on the host.
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernels.arguments import LARGEST, KernelError, is_array, place
-from kernels.declare import REGISTRY, Dim3, Floats, Ints, Kernel, ceil_div, device, dim3, kernel
 from kernels.targets import cpu
+from kernels.targets.declare import REGISTRY, Dim3, Floats, Ints, Kernel, ceil_div, device, dim3, kernel
 
 __all__ = [
     "REGISTRY", "Dim3", "Floats", "Ints", "Kernel", "KernelLaunch", "bind", "ceil_div", "device", "dim3", "kernel",
