@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from kernels import elementwise
-from kernels.arguments import FlatView, check, check_shape, flat
+from kernels.checks.arguments import FlatView, check, check_shape, flat
 from kernels.elementwise import BLOCK, PER_THREAD, TILE, size, tiles
 from kernels.targets.launch import Floats, Kernel, kernel, launch
 from kernels.targets.shim import cuda

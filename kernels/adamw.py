@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arguments import check, check_shape
+from kernels.checks.arguments import check, check_shape
 from kernels.elementwise import BLOCK, PER_THREAD, TILE, size, tiles
 from kernels.targets.launch import Floats, device, kernel, launch
 from kernels.targets.shim import cuda

@@ -41,7 +41,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels import gemm
-from kernels.arguments import LARGEST, KernelError, check, check_shape, flat, given_workspace, place
+from kernels.checks.arguments import LARGEST, KernelError, check, check_shape, flat, given_workspace, place
 from kernels.functions import exp
 from kernels.targets.launch import Floats, Kernel, ceil_div, kernel, launch
 from kernels.targets.shim import cuda

@@ -32,8 +32,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arguments import KernelError, check, check_shape
-from kernels.arguments import place as place_of
+from kernels.checks.arguments import KernelError, check, check_shape
+from kernels.checks.arguments import place as place_of
 from kernels.division import divide, reciprocal
 from kernels.targets.launch import Floats, Kernel, ceil_div, device, kernel, launch
 from kernels.targets.shim import cuda

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arguments import KernelError, check, check_shape, place
+from kernels.checks.arguments import KernelError, check, check_shape, place
 from kernels.elementwise import BLOCK, PER_THREAD, TILE, tiles
 from kernels.targets.launch import Floats, ceil_div, kernel, launch
 from kernels.targets.shim import cuda

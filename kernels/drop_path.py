@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arguments import check, check_shape
+from kernels.checks.arguments import check, check_shape
 from kernels.division import divide, reciprocal
 from kernels.dropout import checked_draw, philox
 from kernels.elementwise import BLOCK, PER_THREAD, TILE, tiles

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arguments import check, check_shape
+from kernels.checks.arguments import check, check_shape
 from kernels.targets.launch import Floats, ceil_div, kernel, launch
 from kernels.targets.shim import cuda
 

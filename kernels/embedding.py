@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from kernels import elementwise
-from kernels.arguments import KernelError, as_ints, check, flat
+from kernels.checks.arguments import KernelError, as_ints, check, flat
 from kernels.elementwise import size
 from kernels.targets.launch import Floats, Ints, ceil_div, kernel, launch
 from kernels.targets.shim import cuda

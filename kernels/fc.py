@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from kernels import gemm
-from kernels.arguments import KernelError, check, check_shape, flat
+from kernels.checks.arguments import KernelError, check, check_shape, flat
 from kernels.targets.launch import Floats, ceil_div, kernel, launch
 from kernels.targets.shim import cuda
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from kernels.activation import backward_kernel, forward_kernel, run_backward, run_forward
-from kernels.arguments import KernelError
+from kernels.checks.arguments import KernelError
 from kernels.functions import erf, exp, tanh
 from kernels.targets.launch import device
 

@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arguments import KernelError, check, dtype_of, flat, given_workspace, is_array, place, strides
+from kernels.checks.arguments import KernelError, check, dtype_of, flat, given_workspace, is_array, place, strides
 from kernels.targets import cpu
 from kernels.targets.launch import Floats, Kernel, ceil_div, device, kernel, launch
 from kernels.targets.shim import cuda

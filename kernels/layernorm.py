@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.arguments import KernelError, check, check_shape, flat, place
+from kernels.checks.arguments import KernelError, check, check_shape, flat, place
 from kernels.conv.implicit_gemm import conv_sum_partials
 from kernels.division import divide, reciprocal
 from kernels.targets.launch import Floats, Kernel, ceil_div, kernel, launch

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels.arguments import KernelError, check, check_shape
+from kernels.checks.arguments import KernelError, check, check_shape
 from kernels.elementwise import size, tiles
 from kernels.relu import ZERO, backward_kernel, forward_kernel
 from kernels.targets.launch import device, launch

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernels import elementwise
-from kernels.arguments import KernelError, check, check_shape
 from kernels.attention import AttentionShape, matrices_of, some_heads
+from kernels.checks.arguments import KernelError, check, check_shape
 
 
 def forward(p: Any, x: Any, y: Any, *, causal: bool = False, stream: Any = None) -> None:

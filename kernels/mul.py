@@ -23,7 +23,7 @@ import numpy as np
 
 from kernels import elementwise
 from kernels.activation import start
-from kernels.arguments import KernelError, check, check_shape, place
+from kernels.checks.arguments import KernelError, check, check_shape, place
 from kernels.division import divide, reciprocal
 from kernels.elementwise import BLOCK, PER_THREAD, TILE, size, tiles
 from kernels.targets.launch import Floats, ceil_div, kernel, launch

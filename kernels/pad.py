@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arguments import KernelError, check, check_shape
+from kernels.checks.arguments import KernelError, check, check_shape
 from kernels.division import divide, reciprocal
 from kernels.targets.launch import Floats, ceil_div, kernel, launch
 from kernels.targets.shim import cuda

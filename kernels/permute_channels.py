@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arguments import KernelError, check, check_shape
+from kernels.checks.arguments import KernelError, check, check_shape
 from kernels.division import divide, reciprocal
 from kernels.elementwise import BLOCK, PER_THREAD, TILE, tiles
 from kernels.targets.launch import Floats, Ints, kernel, launch

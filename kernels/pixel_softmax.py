@@ -31,7 +31,7 @@ import numpy as np
 
 from kernels import elementwise
 from kernels.activation import start
-from kernels.arguments import KernelError, check, check_shape
+from kernels.checks.arguments import KernelError, check, check_shape
 from kernels.elementwise import size
 from kernels.functions import exp
 from kernels.targets.launch import Floats, Ints, Kernel, ceil_div, kernel, launch

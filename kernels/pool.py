@@ -39,7 +39,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arguments import LARGEST, KernelError, check, check_shape, place
+from kernels.checks.arguments import LARGEST, KernelError, check, check_shape, place
 from kernels.division import divide, reciprocal
 from kernels.targets.launch import Floats, Kernel, ceil_div, device, kernel, launch
 from kernels.targets.shim import cuda

@@ -18,7 +18,7 @@ import numpy as np
 
 from kernels import conv, elementwise
 from kernels.activation import start
-from kernels.arguments import check, check_shape
+from kernels.checks.arguments import check, check_shape
 from kernels.conv.implicit_gemm import conv_sum_partials
 from kernels.elementwise import BLOCK, PER_THREAD, TILE, size, tiles
 from kernels.targets.launch import Floats, ceil_div, kernel, launch

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from kernels import layernorm
-from kernels.arguments import KernelError, check, check_shape
+from kernels.checks.arguments import KernelError, check, check_shape
 from kernels.conv.implicit_gemm import conv_sum_partials
 from kernels.layernorm import EACH, SIDE_BY_SIDE, THREADS, Sets, chunk_images
 from kernels.targets.launch import Floats, Kernel, ceil_div, kernel, launch

@@ -26,7 +26,7 @@ import numpy as np
 
 from kernels import elementwise
 from kernels.activation import start
-from kernels.arguments import KernelError, check, check_shape
+from kernels.checks.arguments import KernelError, check, check_shape
 from kernels.division import divide, reciprocal
 from kernels.functions import cosine, sine
 from kernels.targets.launch import Floats, ceil_div, device, kernel, launch

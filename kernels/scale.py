@@ -15,7 +15,7 @@ import numpy as np
 
 from kernels import elementwise
 from kernels.activation import start
-from kernels.arguments import KernelError, check, check_shape
+from kernels.checks.arguments import KernelError, check, check_shape
 from kernels.elementwise import size
 from kernels.mul import gated, gradients, maps_and_area
 from kernels.targets.launch import Floats, ceil_div, kernel, launch

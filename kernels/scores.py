@@ -24,8 +24,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernels import elementwise
-from kernels.arguments import KernelError, check, check_shape
 from kernels.attention import AttentionShape, Matrices, matrices_of, some_heads
+from kernels.checks.arguments import KernelError, check, check_shape
 
 
 def forward(x: Any, y: Any, *, heads: int, causal: bool = False, stream: Any = None) -> None:

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arguments import KernelError, check, check_shape
+from kernels.checks.arguments import KernelError, check, check_shape
 from kernels.division import divide, reciprocal
 from kernels.functions import exp
 from kernels.targets.launch import Floats, Ints, ceil_div, kernel, launch

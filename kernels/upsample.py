@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arguments import LARGEST, KernelError, check
+from kernels.checks.arguments import LARGEST, KernelError, check
 from kernels.division import divide, reciprocal
 from kernels.targets.launch import Floats, ceil_div, device, kernel, launch
 from kernels.targets.shim import cuda

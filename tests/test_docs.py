@@ -209,7 +209,7 @@ def test_readers_need_public_names_only(page: Path) -> None:
         ("from refimpl.planner.baseline import LayerWise", ["refimpl.planner.baseline.LayerWise"]),
         ("from refimpl.names import modules", ["refimpl.names.modules"]),
         ("import refimpl.planner.loop", ["refimpl.planner.loop"]),
-        ("from kernels.conv.shape import Pair", ["kernels.conv.shape.Pair"]),
+        ("from kernels.checks.conv_shape import Pair", ["kernels.checks.conv_shape.Pair"]),
         ("refimpl.vdnnpp.pool_search.trace(program)", ["refimpl.vdnnpp.pool_search"]),
         ("from refimpl.memory import FirstFit, NoFit", ["refimpl.memory.NoFit"]),
         ("from refimpl.memory import FirstFit\nfrom refimpl.report.style import save\nrefimpl.plan(a.b)", []),

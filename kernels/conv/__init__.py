@@ -6,8 +6,8 @@
     conv.add_bias(b, y)
 
 x is (images, channels, height, width), w (filters, channels / groups, height, width), b (filters,) or None, y (images,
-filters, height, width), all float32; `kernels.conv.shape` has the formula.  How many groups there are follows from the
-shapes.  The outputs y, dx, dw, db are given and overwritten.
+filters, height, width), all float32; `kernels.checks.conv_shape` has the formula.  How many groups there are follows
+from the shapes.  The outputs y, dx, dw, db are given and overwritten.
 
 An algorithm is one module of this package: `ALGORITHMS` names them, `serves(...)` is a table of what each can do.  It
 may need a workspace, a float32 array of at least `workspace_bytes(...)` bytes whose contents do not matter, before or
@@ -27,9 +27,9 @@ from math import prod
 from types import ModuleType
 from typing import Any
 
-from kernels.arguments import KernelError, check, check_shape, flat, given_workspace
+from kernels.checks.arguments import KernelError, check, check_shape, flat, given_workspace
+from kernels.checks.conv_shape import PASSES, ConvShape, Pad, Pair
 from kernels.conv import bias, direct, im2col, implicit_gemm, vector_direct, winograd
-from kernels.conv.shape import PASSES, ConvShape, Pad, Pair
 
 ALGORITHMS: dict[str, ModuleType] = {
     "direct": direct,

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arguments import place
+from kernels.checks.arguments import place
 from kernels.division import divide, reciprocal
 from kernels.targets.launch import Floats, ceil_div, kernel, launch
 from kernels.targets.shim import cuda

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from kernels.checks.conv_shape import ConvShape
 from kernels.conv import grouped
-from kernels.conv.shape import ConvShape
 from kernels.targets.launch import Floats, Kernel, ceil_div, kernel, launch
 from kernels.targets.shim import cuda
 

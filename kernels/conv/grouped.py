@@ -28,8 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arguments import place
-from kernels.conv.shape import ConvShape, Pair
+from kernels.checks.arguments import place
+from kernels.checks.conv_shape import ConvShape, Pair
 from kernels.division import divide, reciprocal
 from kernels.targets.launch import Floats, Kernel, ceil_div, device, kernel, launch
 from kernels.targets.shim import cuda

@@ -40,9 +40,9 @@ from typing import Any
 import numpy as np
 
 from kernels import gemm
-from kernels.arguments import LARGEST, flat
+from kernels.checks.arguments import LARGEST, flat
+from kernels.checks.conv_shape import ConvShape
 from kernels.conv import bias
-from kernels.conv.shape import ConvShape
 from kernels.targets.launch import Floats, ceil_div, kernel, launch
 from kernels.targets.shim import cuda
 

@@ -40,8 +40,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arguments import place as place_of
-from kernels.conv.shape import ConvShape
+from kernels.checks.arguments import place as place_of
+from kernels.checks.conv_shape import ConvShape
 from kernels.division import divide, reciprocal
 from kernels.targets.cpu.threads import thread_count
 from kernels.targets.launch import Floats, Ints, Kernel, ceil_div, device, kernel, launch

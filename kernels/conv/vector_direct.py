@@ -44,9 +44,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.arguments import LARGEST, flat, place
+from kernels.checks.arguments import LARGEST, flat, place
+from kernels.checks.conv_shape import ConvShape, Pair
 from kernels.conv.im2col import add_partials
-from kernels.conv.shape import ConvShape, Pair
 from kernels.conv.winograd import split
 from kernels.targets import cpu
 from kernels.targets.launch import Floats, Kernel, ceil_div, kernel, launch

@@ -76,10 +76,10 @@ from typing import Any
 import numpy as np
 
 from kernels import gemm
-from kernels.arguments import LARGEST, flat
+from kernels.checks.arguments import LARGEST, flat
+from kernels.checks.conv_shape import ConvShape, Pair
 from kernels.conv import bias
 from kernels.conv.im2col import add_partials, images_at_a_time
-from kernels.conv.shape import ConvShape, Pair
 from kernels.targets.launch import Floats, ceil_div, device, kernel, launch
 from kernels.targets.shim import cuda
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arguments import LARGEST, KernelError, dtype_of, flat, is_array
+from kernels.checks.arguments import LARGEST, KernelError, dtype_of, flat, is_array
 from kernels.targets.shim import cuda
 
 Floats = Any  #: a float32 array; the kernel sees it flat

@@ -19,8 +19,8 @@ from cuda.bindings import nvjitlink, nvrtc, nvvm
 from cuda.core import Device, LaunchConfig, Stream, StreamOptions
 from cuda.core import launch as driver_launch
 
-from kernels import arguments
-from kernels.arguments import FlatView, KernelError
+from kernels.checks import arguments
+from kernels.checks.arguments import FlatView, KernelError
 from kernels.targets import emulated
 from kernels.targets.collector import collector_paused
 from kernels.targets.compiled import compiled
@@ -67,7 +67,7 @@ def device_name() -> str:
 
 
 def flat(array: Any) -> FlatView:
-    """`kernels.arguments.flat` of a device array; a NumPy array is refused."""
+    """`kernels.checks.arguments.flat` of a device array; a NumPy array is refused."""
     if isinstance(array, np.ndarray):
         raise KernelError(
             "a kernel on the GPU cannot be given a NumPy array; copy it with kernels.targets.gpu.to_device first"

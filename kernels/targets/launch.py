@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.arguments import LARGEST, KernelError, is_array, place
+from kernels.checks.arguments import LARGEST, KernelError, is_array, place
 from kernels.targets import cpu
 from kernels.targets.declare import REGISTRY, Dim3, Floats, Ints, Kernel, ceil_div, device, dim3, kernel
 

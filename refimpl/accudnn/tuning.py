@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from kernels.arguments import KernelError
+from kernels.checks.arguments import KernelError
 from refimpl.accudnn import caffe
 from refimpl.accudnn.cluster import Cluster, gradients_of
 from refimpl.accudnn.tuner import ClosedForm, Learning, Objective, Point, fitting, optimum, search

@@ -164,7 +164,7 @@ def by_class(error: BaseException) -> int | None:
         return error.exit_status
     if isinstance(error, OSError):  # a file, or standard output
         return WRONG_USE
-    arguments = sys.modules.get("kernels.arguments")  # which imports NumPy; without it no kernel was called
+    arguments = sys.modules.get("kernels.checks.arguments")  # which imports NumPy; without it no kernel was called
     if arguments is not None and isinstance(error, arguments.KernelError):
         return WRONG_USE
     return DEVICE_FAILED if of_the_driver(error) else None

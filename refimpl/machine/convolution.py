@@ -1,7 +1,7 @@
 """One pass of one convolution, as the catalogues see it: sizes, operations, bytes.
 
-`kernels.conv.shape` checks the same shapes for the kernels; importing it costs a second, for it brings Numba along, and
-a plan for another library needs no kernel.
+`kernels.checks.conv_shape` checks the same shapes for the kernels; importing it costs a second, for it brings Numba
+along, and a plan for another library needs no kernel.
 """
 
 from __future__ import annotations

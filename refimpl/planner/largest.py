@@ -67,7 +67,7 @@ def largest(
     How the bytes of an unlimited plan grow from size 1 to size 2 says where to begin: where nothing is evicted, the
     answer is there or a little below.  Elsewhere it is at most where one step alone asks too much, and mostly near.
     """
-    from kernels.arguments import KernelError
+    from kernels.checks.arguments import KernelError
 
     setup = setup.frugal
     ends = [network_of(1), network_of(2)]

@@ -586,17 +586,17 @@ FAULTS = (
     ),
     Fault(
         "a convolution's output is one row too high",
-        "kernels/conv/shape.py",
+        "kernels/checks/conv_shape.py",
         "room_h // sh + 1, room_w",
         "room_h // sh + 2, room_w",
         "tests/kernels/test_conv.py",
     ),
     Fault(
         "arrays of another shape are accepted",
-        "kernels/arguments.py",
+        "kernels/checks/arguments.py",
         "tuple(array.shape) != tuple(shape)",
         "len(array.shape) != len(shape)",
-        "tests/kernels/test_arguments.py tests/kernels",
+        "tests/kernels/checks/test_arguments.py tests/kernels",
     ),
     Fault(
         "checked mode does not see two threads that write one element",

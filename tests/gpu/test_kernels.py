@@ -41,7 +41,6 @@ from kernels import (
     pool,
     position,
     prepend,
-    reference,
     relu,
     rmsnorm,
     rotary,
@@ -51,8 +50,9 @@ from kernels import (
     softmax,
     take,
     upsample,
-)  # fmt: skip
-from kernels.conv.shape import PASSES, ConvShape
+)
+from kernels.checks import reference  # fmt: skip
+from kernels.checks.conv_shape import PASSES, ConvShape
 from kernels.targets import gpu
 from refimpl.network.kinds import TRAITS
 from tests.gpu_device import sized

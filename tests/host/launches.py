@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from kernels import conv
-from kernels.arguments import KernelError
-from kernels.conv.shape import PASSES
+from kernels.checks.arguments import KernelError
+from kernels.checks.conv_shape import PASSES
 from kernels.targets import gpu
 from kernels.targets.launch import Floats, Ints, Kernel, bind, kernel, launch
 from kernels.targets.shim import cuda

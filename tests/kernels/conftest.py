@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.arguments import FlatView
+from kernels.checks.arguments import FlatView
 from kernels.targets import cpu, emulated, gpu
 from kernels.targets.cpu.checked import current_mode
 from kernels.targets.declare import Kernel

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import gelu, reference
-from kernels.arguments import KernelError
+from kernels import gelu
+from kernels.checks import reference
+from kernels.checks.arguments import KernelError
 from kernels.targets import emulated
 from refimpl.network.kinds import TRAITS
 from tests.messages import raises_naming

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kernels import attention, reference
-from kernels.arguments import KernelError
+from kernels import attention
+from kernels.checks import reference
+from kernels.checks.arguments import KernelError
 from kernels.targets.launch import bind
 from tests.messages import raises_naming
 

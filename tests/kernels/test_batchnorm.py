@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kernels import batchnorm, reference
-from kernels.arguments import KernelError
+from kernels import batchnorm
+from kernels.checks import reference
+from kernels.checks.arguments import KernelError
 from kernels.targets import launch
 from tests.messages import raises_naming
 

@@ -53,8 +53,8 @@ from kernels import (
     take,
     upsample,
 )
+from kernels.checks.conv_shape import ConvShape
 from kernels.conv import bias, grouped
-from kernels.conv.shape import ConvShape
 from kernels.targets import cpu
 from kernels.targets.launch import REGISTRY, bind
 from refimpl.network.kinds import TRAITS, LayerKind

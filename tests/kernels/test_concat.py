@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import concat, reference
-from kernels.arguments import KernelError
+from kernels import concat
+from kernels.checks import reference
+from kernels.checks.arguments import KernelError
 from kernels.targets import cpu
 from tests.messages import raises_naming
 

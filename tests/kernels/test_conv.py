@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import conv, reference
-from kernels.arguments import LARGEST, KernelError
+from kernels import conv
+from kernels.checks import reference
+from kernels.checks.arguments import LARGEST, KernelError
+from kernels.checks.conv_shape import PASSES, ConvShape, Pair, Shape4
 from kernels.conv import bias, implicit_gemm
-from kernels.conv.shape import PASSES, ConvShape, Pair, Shape4
 from kernels.targets import cpu
 from kernels.targets.launch import bind, launch
 from tests.messages import raises_naming

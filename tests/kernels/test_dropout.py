@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import dropout, reference
-from kernels.arguments import KernelError
+from kernels import dropout
+from kernels.checks import reference
+from kernels.checks.arguments import KernelError
 from kernels.dropout import philox
 from kernels.targets import cpu
 from kernels.targets.launch import Ints, Kernel, launch

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import fc, gemm, reference
-from kernels.arguments import KernelError
+from kernels import fc, gemm
+from kernels.checks import reference
+from kernels.checks.arguments import KernelError
 from kernels.targets.launch import bind
 from tests.messages import raises_naming
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kernels import functions
-from kernels.reference import erf
+from kernels.checks.reference import erf
 from kernels.targets.declare import Kernel
 from kernels.targets.launch import Floats, ceil_div, launch
 from kernels.targets.shim import cuda

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import gemm, reference
-from kernels.arguments import KernelError
+from kernels import gemm
+from kernels.checks import reference
+from kernels.checks.arguments import KernelError
 from kernels.targets import cpu
 from kernels.targets.launch import REGISTRY, bind
 from tests.messages import raises_naming

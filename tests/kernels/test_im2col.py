@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import conv, reference
-from kernels.arguments import LARGEST, KernelError
+from kernels import conv
+from kernels.checks import reference
+from kernels.checks.arguments import LARGEST, KernelError
+from kernels.checks.conv_shape import PASSES, ConvShape
 from kernels.conv import im2col
-from kernels.conv.shape import PASSES, ConvShape
 from kernels.targets import cpu
 from kernels.targets.launch import ceil_div, launch
 from tests.messages import raises_naming

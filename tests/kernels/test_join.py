@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import join, reference
-from kernels.arguments import KernelError
+from kernels import join
+from kernels.checks import reference
+from kernels.checks.arguments import KernelError
 from kernels.targets import cpu
 from kernels.targets.launch import bind
 from tests.messages import raises_naming

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kernels import layernorm, reference
-from kernels.arguments import KernelError
+from kernels import layernorm
+from kernels.checks import reference
+from kernels.checks.arguments import KernelError
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx

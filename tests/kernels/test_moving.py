@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kernels import channel_shuffle, drop_path, pad, permute_channels, prepend, reference, take
-from kernels.arguments import KernelError
+from kernels import channel_shuffle, drop_path, pad, permute_channels, prepend, take
+from kernels.checks import reference
+from kernels.checks.arguments import KernelError
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import mul, reference, scale
-from kernels.arguments import KernelError
+from kernels import mul, scale
+from kernels.checks import reference
+from kernels.checks.arguments import KernelError
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from kernels import pool, reference
-from kernels.arguments import KernelError
+from kernels import pool
+from kernels.checks import reference
+from kernels.checks.arguments import KernelError
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx

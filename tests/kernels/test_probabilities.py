@@ -7,8 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kernels import attention, mix, reference, scores
-from kernels.arguments import KernelError
+from kernels import attention, mix, scores
+from kernels.checks import reference
+from kernels.checks.arguments import KernelError
 from tests.kernels.test_attention import close, drawn
 from tests.messages import raises_naming
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import reference, sgd
-from kernels.arguments import KernelError
+from kernels import sgd
+from kernels.checks import reference
+from kernels.checks.arguments import KernelError
 from kernels.targets import cpu
 from tests.messages import raises_naming
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kernels import embedding, position, reference
-from kernels.arguments import KernelError
+from kernels import embedding, position
+from kernels.checks import reference
+from kernels.checks.arguments import KernelError
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from kernels import conv
+from kernels.checks.conv_shape import PASSES, ConvShape, Pair
 from kernels.conv import vector_direct
-from kernels.conv.shape import PASSES, ConvShape, Pair
 from kernels.conv.vector_direct import AVX2, AVX512
 from kernels.targets import cpu
 from kernels.targets.launch import ceil_div

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels import reference
+from kernels.checks import reference
 from refimpl.network import Layer, Network
 from refimpl.studies.bench.pytorch import Dropout, by_torch, loss_by_torch
 from tests.refimpl.plainly import arrays_of

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import reference
+from kernels.checks import reference
 from refimpl.machine import cpu_costs, cpu_model
 from refimpl.machine.devices import Cpu
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Call, Conventions, Network, zoo
@@ -104,7 +104,7 @@ def numpy_twin(kind: str) -> Iterator[str]:
     for family in families(kind):
         for direction in ("forward", "backward"):
             if not any(name.startswith(f"{family}_{direction}") for name in vars(reference)):
-                yield f"kernels.reference has no {family}_{direction}"
+                yield f"kernels.checks.reference has no {family}_{direction}"
 
 
 def pytorch_twin(kind: str) -> Iterator[str]:

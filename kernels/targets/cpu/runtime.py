@@ -12,7 +12,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-from kernels.arguments import contiguous_strides
+from kernels.checks.arguments import contiguous_strides
 
 # The report of checked mode: who is running (thread, block, and epoch: one more than the barriers that the block has
 # passed), and what a failed check writes down before it raises (see `checked`).

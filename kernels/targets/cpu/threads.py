@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arguments import KernelError
+from kernels.checks.arguments import KernelError
 from kernels.targets.cpu.build import load_source
 from kernels.targets.declare import Dim3
 

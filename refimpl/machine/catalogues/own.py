@@ -16,7 +16,7 @@ from refimpl.machine.convolution import Convolution
 from refimpl.machine.work import Option, Work
 
 if TYPE_CHECKING:
-    from kernels.conv.shape import ConvShape
+    from kernels.checks.conv_shape import ConvShape
 
 MENU = (1, 4, 16)  #: parts of the batch; after these, image by image
 
@@ -28,7 +28,7 @@ WINOGRAD = 16 / 36  #: multiplications of F(2×2, 3×3) for one of the direct wa
 def options(conv: Convolution) -> list[Option]:
     """Our kernels' algorithms for this pass."""
     from kernels import conv as kernels_conv
-    from kernels.conv.shape import ConvShape
+    from kernels.checks.conv_shape import ConvShape
 
     shape = ConvShape.of(conv.x_shape, conv.w_shape, **conv.walk)
     serving = kernels_conv.serves(conv.x_shape, conv.w_shape, **conv.walk)

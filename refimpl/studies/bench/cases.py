@@ -50,7 +50,7 @@ from kernels import (
     take,
     upsample,
 )
-from kernels.conv.shape import PASSES, ConvShape
+from kernels.checks.conv_shape import PASSES, ConvShape
 from kernels.targets.launch import KernelLaunch, bind
 from refimpl.machine.devices import Device
 from refimpl.network.kinds import TRAITS

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.conv.shape import ConvShape
+from kernels.checks.conv_shape import ConvShape
 
 
 def columns(shape: ConvShape, image: np.ndarray) -> np.ndarray:

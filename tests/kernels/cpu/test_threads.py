@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from kernels.arguments import KernelError
+from kernels.checks.arguments import KernelError
 from kernels.targets.cpu import threads
 from kernels.targets.launch import bind, ceil_div, launch
 from tests.kernels.cpu.sample_kernels import block_sums, make_filler

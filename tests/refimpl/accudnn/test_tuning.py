@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernels.arguments import KernelError
+from kernels.checks.arguments import KernelError
 from refimpl.accudnn.caffe import bytes_per_image, fixed_bytes
 from refimpl.accudnn.cluster import Cluster
 from refimpl.accudnn.tuner import Learning, Point, fitting

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.arguments import KernelError
+from kernels.checks.arguments import KernelError
 from refimpl.backend import BatchError, CopiesLate, DeviceFailed, Drawn, NotFinite, RunError, Trainer, cpu, device
 from refimpl.backend import trainer as trainer_module
 from refimpl.backend.batches import checked_images

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import refimpl
-from kernels.arguments import KernelError
+from kernels.checks.arguments import KernelError
 from refimpl import __version__
 from refimpl.backend import DeviceFailed
 from refimpl.cli import COMMANDS, main, parser, status_of

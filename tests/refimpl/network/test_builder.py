@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kernels import batchnorm, clip, layernorm, lrn, mean_loss, pixel_softmax, pool, rmsnorm, rotary
-from kernels.arguments import KernelError
-from kernels.conv.shape import ConvShape
+from kernels.checks.arguments import KernelError
+from kernels.checks.conv_shape import ConvShape
 from refimpl.backend.initial_state import spread
 from refimpl.machine.convolution import Convolution
 from refimpl.network import SUPERNEURONS, Builder, Layer, NetworkError

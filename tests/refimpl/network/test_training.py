@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from kernels import reference
+from kernels.checks import reference
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.zoo import lenet, tiny_inception, tiny_resnet, tiny_vgg

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.arguments import KernelError
+from kernels.checks.arguments import KernelError
 from refimpl.memory import UNLIMITED, BestFit, BlockHeap, BothEnds
 from refimpl.network import Builder, Network
 from refimpl.network.zoo import build

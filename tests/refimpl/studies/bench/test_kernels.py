@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from kernels import conv
-from kernels.conv.shape import PASSES, ConvShape
+from kernels.checks.conv_shape import PASSES, ConvShape
 from kernels.targets.launch import REGISTRY, KernelLaunch
 from refimpl.cli import main
 from refimpl.machine.devices import Cpu, NoDevice, device_at_hand

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from kernels.arguments import LARGEST, KernelError
+from kernels.checks.arguments import LARGEST, KernelError
 
 Shape4 = tuple[int, int, int, int]
 Pair = tuple[int, int]

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import arguments, concat, conv, dropout, elementwise, gemm, join, relu, sgd
-from kernels.arguments import LARGEST, KernelError
+from kernels import concat, conv, dropout, elementwise, gemm, join, relu, sgd
+from kernels.checks import arguments
+from kernels.checks.arguments import LARGEST, KernelError
 from kernels.targets import declare, gpu, launch
 from kernels.targets.launch import REGISTRY, Floats, Ints, Kernel
 from kernels.targets.shim import cuda

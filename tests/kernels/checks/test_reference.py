@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import reference
+from kernels.checks import reference
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:

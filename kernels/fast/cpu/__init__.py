@@ -1,0 +1,1 @@
+"""Kernels for processors alone: `kernels.fast` asks for one when it is chosen."""
