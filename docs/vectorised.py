@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from kernels.division import divide, reciprocal
+from kernels.fast.division import divide, reciprocal
 from kernels.targets.launch import Floats, Kernel, bind, kernel, launch
 from kernels.targets.shim import cuda
 
@@ -73,7 +73,7 @@ def divided(x: Floats, y: Floats, n: int, area: int) -> None:
 
 @kernel(block=256)
 def multiplied(x: Floats, y: Floats, n: int, area: int) -> None:
-    """The same by `kernels.division`: a multiplication and a shift."""
+    """The same by `kernels.fast.division`: a multiplication and a shift."""
     i = cuda.grid(1)
     if i < n:
         y[np.uint32(i)] = x[np.uint32(divide(i, area))]

@@ -196,11 +196,11 @@ def test_circles_are_found_also_where_an_import_is_late_or_for_types_alone(tmp_p
 @pytest.mark.parametrize(
     ("path", "text", "says"),
     [
-        ("kernels/relu.py", '"""Doc."""\nimport refimpl.studies.bench.kernels', "imports refimpl.studies.bench"),
-        ("kernels/relu.py", '"""Doc."""\nfrom numba import cuda', "imports numba.cuda; only"),
-        ("kernels/relu.py", '"""Doc."""\nimport numba.cuda', "imports numba.cuda; only"),
-        ("kernels/relu.py", '"""Doc."""\nfrom numba.cuda import jit', "imports numba.cuda.jit; only"),
-        ("kernels/relu.py", "import math", "does not open with a docstring"),
+        ("kernels/fast/relu.py", '"""Doc."""\nimport refimpl.studies.bench.kernels', "imports refimpl.studies.bench"),
+        ("kernels/fast/relu.py", '"""Doc."""\nfrom numba import cuda', "imports numba.cuda; only"),
+        ("kernels/fast/relu.py", '"""Doc."""\nimport numba.cuda', "imports numba.cuda; only"),
+        ("kernels/fast/relu.py", '"""Doc."""\nfrom numba.cuda import jit', "imports numba.cuda.jit; only"),
+        ("kernels/fast/relu.py", "import math", "does not open with a docstring"),
         ("refimpl/network/layers.py", "from refimpl.planner import loop", "imports refimpl.planner.loop"),
         ("refimpl/network/layers.py", "def late():\n    import refimpl.cli", "imports refimpl.cli"),
         ("refimpl/cli/run.py", "from refimpl.studies.bench import cases", "imports refimpl.studies.bench.cases"),
@@ -250,10 +250,10 @@ def files_given_twice(root: Path) -> dict[str, list[str]]:
 def test_a_file_name_means_one_file(tmp_path: Path) -> None:
     assert {stem: paths for stem, paths in files_given_twice(ROOT).items() if stem not in SHARED_NAMES} == {}
     assert SHARED_NAMES.keys() <= files_given_twice(ROOT).keys(), "no longer shared: take it from the list"
-    for path in ("refimpl/memory/pool.py", "kernels/pool.py", "tests/memory/test_pool.py", "tests/faults/pool.py"):
+    for path in ("refimpl/memory/pool.py", "kernels/fast/pool.py", "tests/memory/test_pool.py", "tests/faults/pool.py"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("")
-    assert files_given_twice(tmp_path) == {"pool": ["kernels/pool.py", "refimpl/memory/pool.py"]}
+    assert files_given_twice(tmp_path) == {"pool": ["kernels/fast/pool.py", "refimpl/memory/pool.py"]}
 
 
 def compressing(root: Path) -> dict[str, set[str]]:
@@ -278,7 +278,7 @@ def test_that_a_host_thread_compresses_is_known_in_few_files(tmp_path: Path) -> 
 def test_imports_downwards_are_allowed(tmp_path: Path) -> None:
     for path, text in (
         ("kernels/targets/shim.py", '"""Doc."""\nfrom numba import cuda'),
-        ("kernels/conv/direct.py", '"""Doc."""\nfrom kernels.targets.shim import cuda'),
+        ("kernels/fast/conv/direct.py", '"""Doc."""\nfrom kernels.targets.shim import cuda'),
         ("refimpl/vdnn/policy.py", "from refimpl.planner import slots\nfrom refimpl.vdnn import listing"),
         ("refimpl/studies/bench/command.py", "from refimpl import cli, report\nfrom kernels import gemm"),
     ):

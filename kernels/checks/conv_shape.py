@@ -120,7 +120,7 @@ class ConvShape:
 
     @property
     def walk(self) -> tuple[Pair, tuple[int, ...], Pair]:
-        """Stride, padding and dilation, as the functions of `kernels.conv` take them."""
+        """Stride, padding and dilation, as the functions of `kernels.fast.conv` take them."""
         return self.stride, self.pad if self.pad == self.pad_after else (*self.pad, *self.pad_after), self.dilation
 
     @property

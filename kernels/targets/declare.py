@@ -69,7 +69,7 @@ class Kernel:
     @property
     def family(self) -> str:
         """The module the kernel is written in, below `kernels`."""
-        return self.function.__module__.removeprefix("kernels.")
+        return self.function.__module__.removeprefix("kernels.").removeprefix("fast.")
 
     @property
     def threads(self) -> int:

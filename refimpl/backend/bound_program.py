@@ -39,7 +39,7 @@ def refuse_foreign(program: Program) -> None:
 def function_of(name: str) -> Callable[..., None]:
     """The function of `kernels` that a call names, as in "conv.backward_data"."""
     family, _, function = name.partition(".")
-    found: Callable[..., None] = getattr(import_module(f"kernels.{family}"), function)
+    found: Callable[..., None] = getattr(import_module(f"kernels.fast.{family}"), function)
     return found
 
 

@@ -17,7 +17,7 @@ $about
 
 $imports
 import numpy as np
-${driver}from kernels import $families
+${driver}from kernels.fast import $families
 from kernels.targets.shim import cuda
 from kernels.targets import $targets
 

@@ -49,7 +49,7 @@ class Convolution(NamedTuple):
         cls, pass_: str, x_shape: Sequence[int], w_shape: Sequence[int], stride: Pair, pad: tuple[int, ...],
         dilation: Pair = (1, 1),
     ) -> Convolution:  # fmt: skip
-        """From shapes, as the functions of `kernels.conv` take them."""
+        """From shapes, as the functions of `kernels.fast.conv` take them."""
         (images, channels, height, width), (filters, depth, r, s) = x_shape, w_shape
         out = convolved(x_shape, {"window": (r, s), "stride": stride, "pad": pad, "dilation": dilation})
         groups = channels // depth
@@ -69,7 +69,7 @@ class Convolution(NamedTuple):
 
     @property
     def walk(self) -> dict[str, Any]:
-        """Stride, padding and dilation, as the functions of `kernels.conv` take them."""
+        """Stride, padding and dilation, as the functions of `kernels.fast.conv` take them."""
         return {"stride": self.stride, "pad": self.pad, "dilation": self.dilation}
 
     @property

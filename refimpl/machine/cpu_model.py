@@ -365,7 +365,7 @@ def launches(function: str, arguments: Mapping[str, Any]) -> list[BoundLaunch]:
     from kernels.targets.launch import bind
 
     module, _, name = function.partition(".")
-    return bind(getattr(import_module(f"kernels.{module}"), name), **arguments)
+    return bind(getattr(import_module(f"kernels.fast.{module}"), name), **arguments)
 
 
 def with_costs(rough: Machine, costs: Mapping[str, Units]) -> CalibratedCpu:

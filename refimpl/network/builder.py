@@ -34,8 +34,8 @@ from refimpl.text import counted, offer, shown
 Size = int | tuple[int, int]
 Pad = int | tuple[int, ...]  #: one number, (vertical, horizontal) or (top, left, bottom, right)
 UPSAMPLING = ("nearest", "bilinear")
-LARGEST_LRN = 16  #: channels; `kernels.lrn.SLOTS`
-LARGEST_HEAD = 1024  #: channels of a rotary position; `kernels.rotary.WIDEST`
+LARGEST_LRN = 16  #: channels; `kernels.fast.lrn.SLOTS`
+LARGEST_HEAD = 1024  #: channels of a rotary position; `kernels.fast.rotary.WIDEST`
 
 
 #: The axes of an input, by the type of its numbers: images, or tokens, which an embedding reads.
@@ -366,7 +366,7 @@ class Builder:
         self, size: int = 5, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0,
         name: str | None = None, after: Layer | None = None, ahead: int | None = None,
     ) -> Layer:  # fmt: skip
-        """Local response normalisation over `size` neighbouring channels, as `kernels.lrn` has it.
+        """Local response normalisation over `size` neighbouring channels, as `kernels.fast.lrn` has it.
 
         `ahead` of them come after a channel (None: half, and the smaller half of an even size, as in PyTorch; in ONNX
         it is the larger half, size // 2).

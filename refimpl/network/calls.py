@@ -138,7 +138,7 @@ def _pool_forward(network: Shared, layer: Layer) -> list[Call]:
 
 
 def _pooling(layer: Layer, direction: str) -> str:
-    """The function of `kernels.pool`: by windows of one size, or to maps of a given size."""
+    """The function of `kernels.fast.pool`: by windows of one size, or to maps of a given size."""
     return f"{direction}_to" if "out" in layer.options else direction
 
 
@@ -210,7 +210,7 @@ def _pixel_softmax(network: Shared, layer: Layer, y: Tensor) -> list[Call]:
     ]
 
 
-#: Kind → the `error` of `kernels.mean_loss`.
+#: Kind → the `error` of `kernels.fast.mean_loss`.
 ERRORS = {"mean_squared_error": "squared", "binary_cross_entropy": "binary"}
 
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-LOSS_PART = (
-    4096  #: numbers in one block of `kernels.mean_loss` and `kernels.clip`, and pixels of `kernels.pixel_softmax`
-)
-BATCHNORM_CHUNK = 4096  #: values of a channel in one block of `kernels.batchnorm`, and of `kernels.layernorm`
+#: Numbers in one block of `kernels.fast.mean_loss` and `kernels.fast.clip`, and pixels of `kernels.fast.pixel_softmax`.
+LOSS_PART = 4096
+#: Values of a channel in one block of `kernels.fast.batchnorm`, and of `kernels.fast.layernorm`.
+BATCHNORM_CHUNK = 4096
 
 
 def four_sides(pad: Sequence[int]) -> tuple[int, ...]:

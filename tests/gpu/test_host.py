@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels import conv, elementwise
+from kernels.fast import conv, elementwise
 from kernels.targets import gpu
 from kernels.targets.launch import Floats, Kernel, bind, launch
 from kernels.targets.shim import cuda

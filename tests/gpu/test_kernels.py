@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels import (
+from kernels.checks import reference  # fmt: skip
+from kernels.checks.conv_shape import PASSES, ConvShape
+from kernels.fast import (
     adamw,
     attention,
     batchnorm,
@@ -51,8 +53,6 @@ from kernels import (
     take,
     upsample,
 )
-from kernels.checks import reference  # fmt: skip
-from kernels.checks.conv_shape import PASSES, ConvShape
 from kernels.targets import gpu
 from refimpl.network.kinds import TRAITS
 from tests.gpu_device import sized
@@ -847,7 +847,7 @@ def product_cases() -> Iterator[Case]:
 
 def activation(kind: str, form: Mapping[str, Any], arrays: Callable[[], Arrays]) -> Iterator[Case]:
     """An element-wise kind of layers with these options; its gradient in place, of its input or its output in x."""
-    module, which = import_module(f"kernels.{kind}"), "".join(f", {name}={value}" for name, value in form.items())
+    module, which = import_module(f"kernels.fast.{kind}"), "".join(f", {name}={value}" for name, value in form.items())
     by_numpy, slopes = (getattr(reference, f"{kind}_{direction}") for direction in ("forward", "backward"))
     yield Case(
         f"{kind}.forward{which}", arrays,

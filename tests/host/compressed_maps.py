@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from cuda.bindings import driver as driver_api
 
-from kernels import relu
+from kernels.fast import relu
 from kernels.targets import gpu
 from refimpl.backend import DeviceFailed, RunError, Trainer, host_thread
 from refimpl.backend.cuda import CudaReplay

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels import conv
 from kernels.checks.arguments import KernelError
 from kernels.checks.conv_shape import PASSES
+from kernels.fast import conv
 from kernels.targets import gpu
 from kernels.targets.launch import Floats, Ints, Kernel, bind, kernel, launch
 from kernels.targets.shim import cuda

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 import kernels
-from kernels import (
+from kernels.checks.conv_shape import ConvShape
+from kernels.fast import (
     adamw,
     attention,
     batchnorm,
@@ -53,8 +54,7 @@ from kernels import (
     take,
     upsample,
 )
-from kernels.checks.conv_shape import ConvShape
-from kernels.conv import bias, grouped
+from kernels.fast.conv import bias, grouped
 from kernels.targets import cpu
 from kernels.targets.launch import REGISTRY, bind
 from refimpl.network.kinds import TRAITS, LayerKind
@@ -259,7 +259,7 @@ def activation_case(kind: LayerKind) -> None:
     """An element-wise kind of layers with all of its options, forward and backward."""
 
     def run() -> Outputs:
-        outputs, module, reads = [], importlib.import_module(f"kernels.{kind}"), TRAITS[kind].backward_reads
+        outputs, module, reads = [], importlib.import_module(f"kernels.fast.{kind}"), TRAITS[kind].backward_reads
         for form in TRAITS[kind].forms:
             maps, dy, dx = {"x": drawn(3, 50), "y": empty(3, 50)}, drawn(3, 50, seed=1), empty(3, 50)
             module.forward(maps["x"], maps["y"], **form)

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import conv
 from kernels.checks import reference
 from kernels.checks.arguments import LARGEST, KernelError
 from kernels.checks.conv_shape import PASSES, ConvShape
-from kernels.conv import im2col
+from kernels.fast import conv
+from kernels.fast.conv import im2col
 from kernels.targets import cpu
 from kernels.targets.launch import ceil_div, launch
 from tests.messages import raises_naming

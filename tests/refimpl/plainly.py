@@ -115,7 +115,7 @@ def run_call(
     given = {name: _array(value, arrays, settings) for name, value in call.arguments.items()}
     if call.choosable:
         given |= {"algorithm": algorithm(call), "workspace": _workspace(call, algorithm(call))}
-    function = getattr(import_module(f"kernels.{call.family}"), call.function.partition(".")[2])
+    function = getattr(import_module(f"kernels.fast.{call.family}"), call.function.partition(".")[2])
     function(**given)
     for tensor, was in before.items():
         assert arrays[tensor.name].tobytes() == was.tobytes(), f"{call} changed {tensor}, which it only reads"

@@ -93,11 +93,11 @@ def builder(kind: str) -> Iterator[str]:
 
 def forward_and_backward(kind: str) -> Iterator[str]:
     """Its calls name functions that there are."""
-    yield from (f"there is no kernels.{name}" for name in families(kind) if not find_spec(f"kernels.{name}"))
+    yield from (f"there is no kernels.fast.{name}" for name in families(kind) if not find_spec(f"kernels.fast.{name}"))
     for call in calls(kind):
         module, _, function = call.function.partition(".")
-        if not hasattr(importlib.import_module(f"kernels.{module}"), function):
-            yield f"kernels.{module} has no {function}"
+        if not hasattr(importlib.import_module(f"kernels.fast.{module}"), function):
+            yield f"kernels.fast.{module} has no {function}"
 
 
 def numpy_twin(kind: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from math import prod, sqrt
 
 import numpy as np
 
-from kernels import conv, dropout, fc, pool, relu, sgd, softmax
+from kernels.fast import conv, dropout, fc, pool, relu, sgd, softmax
 from kernels.targets import gpu
 from kernels.targets.shim import cuda
 

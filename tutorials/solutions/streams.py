@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels import relu
+from kernels.fast import relu
 
 
 def two_maps(first: Any, second: Any, buffer: Any, compute: Any, memory: Any, event: Any) -> None:

@@ -83,7 +83,7 @@ class KernelSource:
     # ---- the parts -------------------------------------------------------------------------------------------------
 
     def _head(self) -> list[str]:
-        where = f"kernels.{self.kernel.family}" if self.kernel.family != "__main__" else self.lowered.file
+        where = self.kernel.function.__module__ if self.kernel.family != "__main__" else self.lowered.file
         mode = ", in checked mode" if self.checked else ""
         lines = [
             f'"""Kernel {self.kernel.name} of {where} for the CPU{mode}, written by kernels.targets.cpu."""',

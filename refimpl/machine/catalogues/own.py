@@ -1,10 +1,10 @@
-"""This project's own kernels: `kernels.conv.ALGORITHMS`, what each serves and the workspace it needs.
+"""This project's own kernels: `kernels.fast.conv.ALGORITHMS`, what each serves and the workspace it needs.
 
 An algorithm that works through the batch a few images at a time is offered with a short menu of workspaces: for the
 whole batch, a quarter, a sixteenth, one image.  Less workspace is slower, and the result the same to the last bit.
 
-Which algorithm serves what, and every workspace, is asked of `kernels.conv`, imported when it is first needed.  The
-speeds are a model from the count of operations and bytes; a profile knows better.
+Which algorithm serves what, and every workspace, is asked of `kernels.fast.conv`, imported when it is first needed.
+The speeds are a model from the count of operations and bytes; a profile knows better.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ WINOGRAD = 16 / 36  #: multiplications of F(2×2, 3×3) for one of the direct wa
 
 def options(conv: Convolution) -> list[Option]:
     """Our kernels' algorithms for this pass."""
-    from kernels import conv as kernels_conv
     from kernels.checks.conv_shape import ConvShape
+    from kernels.fast import conv as kernels_conv
 
     shape = ConvShape.of(conv.x_shape, conv.w_shape, **conv.walk)
     serving = kernels_conv.serves(conv.x_shape, conv.w_shape, **conv.walk)
@@ -42,7 +42,7 @@ def options(conv: Convolution) -> list[Option]:
 
 def _menu(conv: Convolution, shape: ConvShape, name: str) -> list[Option]:
     """The algorithm with each workspace worth offering."""
-    from kernels.conv import ALGORITHMS
+    from kernels.fast.conv import ALGORITHMS
 
     module = ALGORITHMS[name]
     whole = int(module.workspace_bytes(conv.pass_, shape, None))
@@ -57,7 +57,7 @@ def _menu(conv: Convolution, shape: ConvShape, name: str) -> list[Option]:
 
 
 def _option(conv: Convolution, name: str, images: int, workspace: int) -> Option:
-    from kernels.conv import vector_direct
+    from kernels.fast.cpu import vector_direct
 
     kind, flops, moved = conv.kind, conv.flops, conv.nbytes
     if name == "direct" and conv.plain:
@@ -98,7 +98,7 @@ def _filled(conv: Convolution) -> float:
     Measured on a CPU, forward: groups of 1, 4, 16 and 24 filters ran at 0.01, 0.08, 0.26 and 0.33 of the speed of one
     group of 64.
     """
-    from kernels.conv.implicit_gemm import BY_TABLE_ROWS, COLUMNS
+    from kernels.fast.conv.implicit_gemm import BY_TABLE_ROWS, COLUMNS
 
     if conv.groups == 1:
         return 1.0
@@ -110,7 +110,7 @@ def _filled(conv: Convolution) -> float:
 
 def _tiles(conv: Convolution) -> int:
     """Blocks that backward_filter has where its sum is not split: few, for a large GPU."""
-    from kernels.conv.implicit_gemm import BY_TABLE_ROWS, COLUMNS, tile_rows
+    from kernels.fast.conv.implicit_gemm import BY_TABLE_ROWS, COLUMNS, tile_rows
 
     filters, weights = conv.filters // conv.groups, prod(conv.w_shape[1:])
     rows = tile_rows(filters, weights) if conv.plain else BY_TABLE_ROWS

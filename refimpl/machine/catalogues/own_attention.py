@@ -2,7 +2,7 @@
 
 The products of all images' heads are computed at once, or of a quarter, a sixteenth, one image at a time; the least
 workspace is one image's.  Less would leave a GPU idle: with one head at a time a small network took many times as long.
-Tiles and workspaces are asked of `kernels.attention`, imported when it is first needed.
+Tiles and workspaces are asked of `kernels.fast.attention`, imported when it is first needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from refimpl.machine.work import Option, Work
 from refimpl.network.call import Call
 
 if TYPE_CHECKING:
-    from kernels.attention import AttentionShape
+    from kernels.fast.attention import AttentionShape
 
 Shape = tuple[int, ...]
 
@@ -39,7 +39,7 @@ class Attention(NamedTuple):
 
 def options(call: Attention) -> list[Option]:
     """The fast algorithm with every workspace worth offering."""
-    from kernels import attention
+    from kernels.fast import attention
 
     shape = attention.AttentionShape.of("attention", call.inputs, call.heads, call.kv_heads, call.causal)
     images = {-(-shape.images // parts) for parts in MENU} | {1}
@@ -52,7 +52,7 @@ def options(call: Attention) -> list[Option]:
 
 def _work(pass_: str, shape: AttentionShape, workspace: int) -> tuple[Work, ...]:
     """Products of the tiles that are not masked, and the passes over the rows of probabilities."""
-    from kernels import attention
+    from kernels.fast import attention
 
     groups = shape.at_once(pass_, workspace // 4)
     parts = -(-shape.groups // groups) * shape.together

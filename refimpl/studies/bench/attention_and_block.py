@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from kernels import attention
+from kernels.fast import attention
 from kernels.targets.cpu.threads import thread_count
 from kernels.targets.launch import bind
 from refimpl.backend import Trainer

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels import (
+from kernels.checks.conv_shape import PASSES, ConvShape
+from kernels.fast import (
     adamw,
     attention,
     batchnorm,
@@ -50,7 +51,6 @@ from kernels import (
     take,
     upsample,
 )
-from kernels.checks.conv_shape import PASSES, ConvShape
 from kernels.targets.launch import KernelLaunch, bind
 from refimpl.machine.devices import Device
 from refimpl.network.kinds import TRAITS
@@ -414,7 +414,7 @@ def map_cases(gpu: bool, quick: bool) -> Iterator[Case]:
 
 def activation_cases(kind: str, form: Mapping[str, Any], shape: Shape) -> Iterator[Case]:
     """An element-wise kind with these options, forward and backward."""
-    module, which = import_module(f"kernels.{kind}"), "".join(f", {name}={value}" for name, value in form.items())
+    module, which = import_module(f"kernels.fast.{kind}"), "".join(f", {name}={value}" for name, value in form.items())
 
     yield streaming_case(
         kind, f"forward{which}", shape, 2, bound(partial(module.forward, **form), shape, shape),

@@ -96,7 +96,7 @@ def run(turns: int, with_cold_start: bool) -> EmulatedReport:
 
 def products(turns: int) -> tuple[float, float]:
     """Seconds of a product of `SIZE` × `SIZE` matrices that are on the device already, and those of its kernel."""
-    from kernels import gemm
+    from kernels.fast import gemm
     from kernels.targets import emulated, gpu
 
     emulated.start()

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from kernels import relu
+from kernels.fast import relu
 from kernels.targets.cpu.threads import cores
 from kernels.targets.launch import KernelLaunch, bind
 from refimpl.machine.devices import Device

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import concat, conv, dropout, elementwise, gemm, join, relu, sgd
 from kernels.checks import arguments
 from kernels.checks.arguments import LARGEST, KernelError
+from kernels.fast import concat, conv, dropout, elementwise, gemm, join, relu, sgd
 from kernels.targets import declare, gpu, launch
 from kernels.targets.launch import REGISTRY, Floats, Ints, Kernel
 from kernels.targets.shim import cuda
@@ -250,7 +250,7 @@ def test_a_name_belongs_to_one_module(monkeypatch: pytest.MonkeyPatch) -> None:
     def relu_forward(x: Floats, n: int) -> None:
         pass
 
-    with raises_naming(ValueError, "relu_forward", "kernels.relu"):
+    with raises_naming(ValueError, "relu_forward", "kernels.fast.relu"):
         declare.kernel(block=32)(relu_forward)
     named = declare.kernel(block=(8, 4), name="another")(relu_forward)
     assert declare.REGISTRY["another"] is named

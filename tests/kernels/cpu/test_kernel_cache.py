@@ -81,7 +81,7 @@ def test_the_vectoriser_is_on_for_our_compilations_only(monkeypatch: pytest.Monk
 SECOND_PROCESS = """
 import numpy as np
 from numba.core import event
-from kernels import elementwise
+from kernels.fast import elementwise
 
 class Compilations(event.Listener):
     count = 0

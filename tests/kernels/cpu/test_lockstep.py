@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import kernels
-from kernels import dropout, join, relu
-from kernels.elementwise import BLOCK, PER_THREAD, TILE, tiles
+from kernels.fast import dropout, join, relu
+from kernels.fast.elementwise import BLOCK, PER_THREAD, TILE, tiles
 from kernels.targets.cpu.lockstep import put_in_lockstep, rename, same_arrays
 from kernels.targets.cpu.source import KernelSource
 from kernels.targets.cpu.vocabulary import Array, Lowered, parse

@@ -268,7 +268,7 @@ def test_a_row_of_accumulators_is_one_vector_where_a_register_is_as_long(
     for module in (source, barriers):
         monkeypatch.setattr(module, "lanes", lambda: lanes)
     for name, columns in (("gemm_register_2d", 8), ("gemm_vector_rows_nn_64", 16)):
-        importlib.import_module("kernels.gemm")  # which declares them
+        importlib.import_module("kernels.fast.gemm")  # which declares them
         text = cpu.source_of(REGISTRY[name])
         assert (f", a, b, 8, {columns})" in text) == ("_move(" in text.split("def _block")[1]) == (columns == lanes), (
             name

@@ -161,7 +161,7 @@ def stops(compiled: Any) -> int:
 
 def test_a_barrier_left_out_is_noticed() -> None:
     """Of a kernel of ours, by way of its PTX."""
-    from kernels import gemm
+    from kernels.fast import gemm
 
     size = 40
     a, b, c = (gpu.to_device(np.ones((size, size), np.float32)) for _ in "abc")

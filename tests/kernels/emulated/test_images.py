@@ -23,7 +23,7 @@ pytestmark = pytest.mark.emulated
 START = """
 import sys
 import numpy as np
-from kernels import gemm, relu, softmax
+from kernels.fast import gemm, relu, softmax
 from kernels.targets import compiled, emulated, gpu
 from kernels.targets.declare import REGISTRY
 emulated.start(races="never")

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels import gemm, lrn
-from kernels.conv import bias
+from kernels.fast import gemm, lrn
+from kernels.fast.conv import bias
 from kernels.targets import compiled, emulated, gpu
 from kernels.targets.declare import REGISTRY, Kernel
 from kernels.targets.emulated import unwritten

@@ -243,7 +243,7 @@ import sys
 from refimpl.cli import main
 for arguments, wanted in {planning!r}:
     status = main(arguments)
-    loaded = {{"numba", "matplotlib", "torch", "kernels.conv", "sklearn"}} & set(sys.modules)
+    loaded = {{"numba", "matplotlib", "torch", "kernels.fast.conv", "sklearn"}} & set(sys.modules)
     assert status == wanted and not loaded, (arguments, status, loaded)
 """
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import conv
+from kernels.fast import conv
 from refimpl.machine import Choice, MachineError, Profile, machine_from_profile
 from refimpl.machine.convolution import Convolution
 from refimpl.machine.devices import Cpu, Device, device_at_hand

@@ -1,4 +1,4 @@
-"""The catalogue `own`: every choice is one that `kernels.conv` accepts, and less workspace never changes a bit."""
+"""The catalogue `own`: every choice is one that `kernels.fast.conv` accepts, and less workspace never changes a bit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from kernels import conv
+from kernels.fast import conv
 from refimpl.machine import MACHINES
 from refimpl.machine.catalogues import options
 from refimpl.machine.convolution import Convolution

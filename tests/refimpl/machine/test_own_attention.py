@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels import attention
+from kernels.fast import attention
 from refimpl.machine import MACHINES
 from refimpl.machine.cpu_costs import reference
 from refimpl.machine.cpu_model import with_costs

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kernels import batchnorm, clip, layernorm, lrn, mean_loss, pixel_softmax, pool, rmsnorm, rotary
 from kernels.checks.arguments import KernelError
 from kernels.checks.conv_shape import ConvShape
+from kernels.fast import batchnorm, clip, layernorm, lrn, mean_loss, pixel_softmax, pool, rmsnorm, rotary
 from refimpl.backend.initial_state import spread
 from refimpl.machine.convolution import Convolution
 from refimpl.network import SUPERNEURONS, Builder, Layer, NetworkError

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernels import concat
+from kernels.fast import concat
 from refimpl.machine import MACHINES
 from refimpl.network import Builder, Network
 from refimpl.planner import Launch, Program, plan

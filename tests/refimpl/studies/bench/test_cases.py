@@ -91,7 +91,7 @@ def only_called() -> Iterator[None]:
     modules = {
         one for one in vars(cases).values() if isinstance(one, ModuleType) and one.__name__.startswith("kernels.")
     }
-    modules |= {import_module(f"kernels.{kind}") for kind in cases.ACTIVATIONS}
+    modules |= {import_module(f"kernels.fast.{kind}") for kind in cases.ACTIVATIONS}
     with pytest.MonkeyPatch.context() as patch:
         for module in modules:
             for name in CALLS:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels import conv
 from kernels.checks.conv_shape import PASSES, ConvShape
+from kernels.fast import conv
 from kernels.targets.launch import REGISTRY, KernelLaunch
 from refimpl.cli import main
 from refimpl.machine.devices import Cpu, NoDevice, device_at_hand

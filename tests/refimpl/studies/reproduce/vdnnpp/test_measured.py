@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels import conv
+from kernels.fast import conv
 from refimpl.backend.host_thread import StoredMap
 from refimpl.cli.compressed import compressed_table
 from refimpl.names.machines import named as machine

@@ -1,0 +1,98 @@
+"""AdamW and clipping by norm: against the reference, and against PyTorch over several steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.checks import reference
+from kernels.checks.arguments import KernelError
+from kernels.fast import adamw, clip
+from tests.messages import raises_naming
+
+pytestmark = pytest.mark.ptx
+
+SIZES = st.one_of(st.sampled_from([1, 255, 1024, 1025, 4099, 70_000]), st.integers(1, 5000))
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+@given(n=SIZES, rate=st.floats(0, 1), decay=st.floats(0, 0.5), iteration=st.integers(0, 10_000))
+def test_one_step(n: int, rate: float, decay: float, iteration: int) -> None:
+    w, dw, mean, square = normal(n), normal(n, seed=1), normal(n, seed=2), normal(n, seed=3) ** 2
+    options: dict[str, Any] = {"rate": rate, "decay": decay, "iteration": iteration, "beta1": 0.8, "beta2": 0.99}
+    expected = reference.adamw_update(w, dw, mean, square, **options)
+    again = [w.copy(), mean.copy(), square.copy()]
+    adamw.update(w, dw, mean, square, **options)
+    for found, wanted in zip((w, mean, square), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=3e-6, atol=3e-6 * max(1, float(np.abs(wanted).max())))
+    adamw.update(again[0], dw, *again[1:], **options)
+    assert [one.tobytes() for one in again] == [one.tobytes() for one in (w, mean, square)]
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_steps_as_in_pytorch(torch: Any, decay: float) -> None:
+    """From zeros, with gradients of very different sizes; no worse than PyTorch in single precision."""
+    w, mean, square = normal(7, 150), np.zeros((7, 150), np.float32), np.zeros((7, 150), np.float32)
+    exact, single = (torch.nn.Parameter(torch.tensor(w, dtype=one)) for one in (torch.float64, torch.float32))
+    optimisers = [torch.optim.AdamW([one], lr=0.01, weight_decay=decay) for one in (exact, single)]
+    for step in range(20):
+        dw = normal(7, 150, seed=step + 1) * np.float32(10.0 ** (step % 5 - 2))
+        exact.grad, single.grad = torch.tensor(dw, dtype=torch.float64), torch.tensor(dw)
+        for one in optimisers:
+            one.step()
+        adamw.update(w, dw, mean, square, iteration=step, rate=0.01, decay=decay)
+    wanted = exact.detach().numpy()
+    assert np.abs(w - wanted).max() <= 2 * np.abs(single.detach().numpy() - wanted).max()
+
+
+def test_the_first_step_divides_a_gradient_by_its_own_size() -> None:
+    """So the averages' shares, 1 - beta, have to be as precise as the corrections of their zeros."""
+    w, mean, square = (np.zeros(150, np.float32) for _ in range(3))
+    dw = normal(150) + np.sign(normal(150))  # epsilon is nothing beside them
+    adamw.update(w, dw, mean, square, iteration=0, rate=1.0)
+    np.testing.assert_allclose(w, -np.sign(dw), rtol=5e-7)
+    np.testing.assert_allclose(square, (1 - 0.999) * dw.astype(np.float64) ** 2, rtol=3e-7)
+
+
+@given(sizes=st.lists(SIZES, min_size=1, max_size=3), largest=st.sampled_from([0.5, 1e6]))
+def test_clipping_as_in_pytorch(torch: Any, sizes: list[int], largest: float) -> None:
+    gradients = [normal(n, seed=seed) for seed, n in enumerate(sizes)]
+    theirs = [torch.nn.Parameter(torch.zeros(n, dtype=torch.float64)) for n in sizes]
+    for one, dw in zip(theirs, gradients, strict=True):
+        one.grad = torch.tensor(dw, dtype=torch.float64)
+    expected = torch.nn.utils.clip_grad_norm_(theirs, largest)
+    squares, norm = np.full(sum(map(clip.parts, sizes)), np.nan, np.float32), np.full(1, np.nan, np.float32)
+    place = 0
+    for dw in gradients:
+        clip.square(dw, squares, place=place)
+        place += clip.parts(dw.size)
+    clip.norm(squares, norm)
+    assert norm[0] == pytest.approx(expected.item(), rel=2e-6)
+    for one, dw in zip(theirs, gradients, strict=True):
+        clip.apply(norm, dw, max_norm=largest)
+        np.testing.assert_allclose(dw, one.grad.numpy(), rtol=3e-6)
+
+
+def test_a_norm_that_is_not_finite_is_seen() -> None:
+    dw, norm = np.ones(3, np.float32), np.array([np.nan], np.float32)
+    clip.apply(norm, dw, max_norm=1.0)
+    assert np.isnan(dw).all()
+
+
+def test_what_is_refused() -> None:
+    w, other, one = normal(3, 4), normal(4, 3), np.zeros(1, np.float32)
+    with raises_naming(KernelError, "adamw.update", "exp_avg_sq", (3, 4), (4, 3)):
+        adamw.update(w, w, w, other, iteration=0, rate=0.1)
+    with raises_naming(KernelError, "clip.square", "place", 1):
+        clip.square(w, one, place=1)
+    with raises_naming(KernelError, "clip.square", 2, 1):
+        clip.square(normal(5000), one, place=0)
+    with raises_naming(KernelError, "clip.apply", "norm", (3, 4)):
+        clip.apply(w, w, max_norm=1.0)

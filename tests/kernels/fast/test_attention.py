@@ -1,0 +1,183 @@
+"""Attention: against NumPy and PyTorch over drawn shapes; any workspace gives the same bits; what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kernels.checks import reference
+from kernels.checks.arguments import KernelError
+from kernels.fast import attention
+from kernels.targets.launch import bind
+from tests.messages import raises_naming
+
+pytestmark = pytest.mark.ptx
+
+#: Images, heads, heads of keys and values, channels of a head, queries, keys, causal, one map.
+Case = tuple[int, int, int, int, int, int, bool, bool]
+LONG: tuple[Case, ...] = (
+    (1, 2, 2, 8, 197, 197, False, True),
+    (1, 1, 1, 5, 257, 257, True, True),
+    (1, 16, 4, 2, 70, 70, True, True),
+    (2, 4, 2, 3, 7, 150, False, False),
+    (1, 2, 1, 4, 129, 129, True, False),
+)
+
+
+def drawn(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
+
+
+@st.composite
+def cases(draw: Any) -> Case:
+    groups, together = draw(st.sampled_from([(1, 1), (2, 1), (3, 1), (1, 3), (2, 2), (16, 1)]))
+    queries, keys = draw(st.integers(1, 40)), draw(st.integers(1, 40))
+    causal, packed = draw(st.booleans()), draw(st.booleans())
+    images, width = draw(st.integers(1, 3)), draw(st.integers(1, 7))
+    return images, groups * together, groups, width, queries, queries if causal or packed else keys, causal, packed
+
+
+def made(case: Case) -> tuple[list[np.ndarray], np.ndarray, dict[str, Any]]:
+    """Inputs, dy and options."""
+    images, heads, groups, width, queries, keys, causal, packed = case
+    channels = ((heads + 2 * groups, queries),) if packed else ((heads, queries), (groups, keys), (groups, keys))
+    inputs = [drawn(images, n * width, tokens, 1, seed=i) for i, (n, tokens) in enumerate(channels)]
+    how = {"heads": heads, "kv_heads": groups, "causal": causal}
+    return inputs, drawn(images, heads * width, queries, 1, seed=9), how
+
+
+def run(case: Case, algorithm: str = attention.BEST, images: int | None = None) -> list[np.ndarray]:
+    """y and the gradients."""
+    inputs, dy, how = made(case)
+    shapes = [x.shape for x in inputs]
+    y, dxs = np.full_like(dy, np.nan), [np.full_like(x, np.nan) for x in inputs]
+    forward, backward = (
+        np.full(attention.workspace_bytes(pass_, shapes, **how, images=images) // 4, np.nan, np.float32)
+        for pass_ in attention.MATRICES
+    )
+    attention.forward(inputs, y, **how, algorithm=algorithm, workspace=forward)
+    attention.backward(inputs, dy, dxs, **how, algorithm=algorithm, workspace=backward)
+    return [y, *dxs]
+
+
+def expected(case: Case) -> list[np.ndarray]:
+    inputs, dy, how = made(case)
+    return [reference.attention_forward(inputs, **how), *reference.attention_backward(inputs, dy, **how)]
+
+
+def close(ours: list[np.ndarray], theirs: list[Any], room: float = 2e-5) -> None:
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=room * max(1e-3, float(np.abs(other).max())))
+
+
+@pytest.mark.parametrize("algorithm", attention.ALGORITHMS)
+@given(case=cases())
+@example(LONG[0])
+@example(LONG[1])
+@example(LONG[2])
+@example(LONG[3])
+@example(LONG[4])
+@settings(deadline=None)
+def test_forward_and_backward(algorithm: str, case: Case) -> None:
+    close(run(case, algorithm), expected(case))
+
+
+@given(case=cases())
+@example(LONG[1])
+@example(LONG[2])
+def test_the_oracle_is_pytorchs(torch: Any, case: Case) -> None:
+    """In double precision: values and gradients."""
+    (images, heads, groups, width, queries, _, causal, packed), (inputs, dy, _) = case, made(case)
+    theirs = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in inputs]
+    if packed:
+        whole = theirs[0].reshape(images, groups, -1, width, queries)
+        q, k, v = whole[:, :, :-2].flatten(1, 2), whole[:, :, -2], whole[:, :, -1]
+    else:
+        q, k, v = (x.reshape(images, -1, width, x.shape[2]) for x in theirs)
+    k, v = (x.repeat_interleave(heads // groups, 1) for x in (k, v))
+    right = torch.nn.functional.scaled_dot_product_attention(*(x.mT for x in (q, k, v)), is_causal=causal)
+    right = right.mT.reshape(dy.shape)
+    right.backward(torch.tensor(dy, dtype=torch.float64))
+    close(expected(case), [right.detach().numpy(), *(x.grad.numpy() for x in theirs)], 1e-6)
+
+
+@pytest.mark.parametrize("case", [(2, 2, 2, 3, 4, 4, True, True), (1, 4, 2, 2, 3, 5, False, False)])
+def test_the_gradient_is_that_of_small_changes(case: Case) -> None:
+    """Where there is no PyTorch to ask."""
+    inputs, dy, how = made(case)
+    for x, dx in zip(inputs, reference.attention_backward(inputs, dy, **how), strict=True):
+        for place in np.ndindex(x.shape):
+            sums, middle = [], x[place]
+            for step in (1e-2, -1e-2):
+                x[place] = middle + np.float32(step)
+                sums.append(float((reference.attention_forward(inputs, **how).astype(np.float64) * dy).sum()))
+            x[place] = middle
+            assert (sums[0] - sums[1]) / 2e-2 == pytest.approx(dx[place], abs=2e-3)
+
+
+@pytest.mark.parametrize("algorithm", attention.ALGORITHMS)
+@given(case=cases(), images=st.integers(1, 3))
+def test_the_workspace_changes_no_bit(algorithm: str, case: Case, images: int) -> None:
+    whole = run(case, algorithm)
+    parts = run(case, algorithm, min(images, case[0]))
+    assert [one.tobytes() for one in whole] == [one.tobytes() for one in parts]
+
+
+def test_less_than_an_images_heads_will_do_and_gives_the_same_bits() -> None:
+    inputs, dy, how = made(case := (2, 3, 3, 2, 9, 9, False, True))
+    y = np.full_like(dy, np.nan)
+    attention.forward(inputs, y, **how, workspace=np.full(81, np.nan, np.float32))
+    assert y.tobytes() == run(case)[0].tobytes()
+
+
+def test_large_numbers_do_not_overflow() -> None:
+    inputs, dy, how = made((1, 1, 1, 4, 6, 6, True, True))
+    x, y = 100 * inputs[0], np.full_like(dy, np.nan)
+    attention.forward([x], y, **how, workspace=np.empty(36, np.float32))
+    close([y], [reference.attention_forward([x], **how)])
+
+
+def test_masked_tiles_are_skipped() -> None:
+    """Of 1024 tokens in eight tiles a little more than half of the squares is computed."""
+    shape = attention.AttentionShape.of("test", [(2, 12, 1024, 1)], 2, None, True)
+    assert shape.tiled_pairs == 36 / 64 * 1024**2
+    for causal, products in ((False, 1), (True, 8)):
+        x, y = np.empty((2, 12, 1024, 1), np.float32), np.empty((2, 4, 1024, 1), np.float32)
+        workspace = np.empty(attention.workspace_bytes("forward", [x.shape], heads=2) // 4, np.float32)
+        launched = bind(attention.forward, [x], y, heads=2, causal=causal, workspace=workspace)
+        assert len(launched) == 4 * (2 * products + 1), "a CPU takes each head by itself, whose P fills its cache"
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    x, y, workspace = drawn(2, 12, 5, 1), drawn(2, 4, 5, 1), drawn(200)
+    with raises_naming(KernelError, "attention.forward", 12, 5, "heads"):
+        attention.forward([x], y, heads=5, workspace=workspace)
+    with raises_naming(KernelError, "attention.forward", 3, 2, "heads of queries"):
+        attention.forward([x], y, heads=3, kv_heads=2, workspace=workspace)
+    with raises_naming(KernelError, "attention.forward", "y", (2, 12, 5, 1), (2, 4, 5, 1)):
+        attention.forward([x], x, heads=2, workspace=workspace)
+    with raises_naming(KernelError, "attention.backward", "gradient 0", (2, 4, 5, 1), (2, 12, 5, 1)):
+        attention.backward([x], y, [y], heads=2, workspace=workspace)
+    with raises_naming(KernelError, "attention.backward", 1, 2):
+        attention.backward([x], y, [x, x], heads=2, workspace=workspace)
+    keys = drawn(2, 4, 7, 1)
+    with raises_naming(KernelError, "attention.forward", "causal", 5, 7):
+        attention.forward([y, keys, keys], y, heads=2, causal=True, workspace=workspace)
+    with raises_naming(KernelError, "attention.forward", "one map", "queries, keys and values"):
+        attention.forward([y, keys], y, heads=2, workspace=workspace)
+    with raises_naming(KernelError, "attention.forward", "do not fit together"):
+        attention.forward([y, keys, y], y, heads=2, workspace=workspace)
+    with raises_naming(KernelError, "attention.forward", "workspace", 100, 400, 96):
+        attention.forward([x], y, heads=2, workspace=drawn(24))
+    with raises_naming(KernelError, "attention.backward", "workspace", 800):
+        attention.backward([x], y, [x], heads=2)
+    with raises_naming(KernelError, "attention.forward", "fused", "textbook", "tiled"):
+        attention.forward([x], y, heads=2, algorithm="fused", workspace=workspace)
+    with raises_naming(KernelError, "attention.workspace_bytes", "sideways", "forward", "backward"):
+        attention.workspace_bytes("sideways", [x.shape], heads=2)
+    with raises_naming(KernelError, "attention.workspace_bytes", 3, 2):
+        attention.workspace_bytes("forward", [x.shape], heads=2, images=3)

@@ -1,0 +1,545 @@
+"""Convolution: every algorithm, every pass, every shape it claims, against NumPy and PyTorch; and what it refuses.
+
+Most inputs are small whole numbers.  Then every sum is exact in float32 whatever its order (Winograd's too: its
+fractions are halves and quarters), and a result must be *equal* to the oracle's.  Where the order of summation is what
+is tested, inputs are normally distributed, and results must agree with themselves to the last bit.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.checks import reference
+from kernels.checks.arguments import LARGEST, KernelError
+from kernels.checks.conv_shape import PASSES, ConvShape, Pair, Shape4
+from kernels.fast import conv
+from kernels.fast.conv import bias, implicit_gemm
+from kernels.targets import cpu
+from kernels.targets.launch import bind, launch
+from tests.messages import raises_naming
+
+pytestmark = pytest.mark.ptx
+
+Array = np.ndarray
+
+# images, channels, height, width, filters, filter height, filter width, stride, pad[, groups[, dilation]]
+AWKWARD = {
+    "plain": (2, 3, 8, 8, 4, 3, 3, (1, 1), (1, 1)),
+    "one of everything": (1, 1, 1, 1, 1, 1, 1, (1, 1), (0, 0)),
+    "a map of one": (3, 19, 1, 1, 5, 1, 1, (1, 1), (0, 0)),
+    "one channel": (2, 1, 9, 7, 3, 3, 3, (1, 1), (1, 1)),
+    "1×1": (3, 9, 7, 5, 4, 1, 1, (1, 1), (0, 0)),
+    "1×1, stride 2": (3, 8, 7, 6, 2, 1, 1, (2, 2), (0, 0)),
+    "1×1, padded": (2, 2, 3, 3, 3, 1, 1, (1, 1), (1, 2)),
+    "5×5": (2, 8, 9, 8, 3, 5, 5, (1, 1), (2, 2)),
+    "7×7, stride 2": (2, 3, 17, 18, 4, 7, 7, (2, 2), (3, 3)),
+    "11×11, stride 4": (2, 3, 23, 27, 5, 11, 11, (4, 4), (2, 2)),
+    "1×7": (2, 7, 4, 17, 3, 1, 7, (1, 1), (0, 3)),
+    "7×1, strides differ": (2, 8, 17, 4, 3, 7, 1, (2, 1), (3, 0)),
+    "as large as the map": (3, 4, 5, 7, 6, 5, 7, (1, 1), (0, 0)),
+    "larger than the map": (2, 9, 1, 2, 3, 5, 5, (1, 1), (2, 2)),
+    "padding wider than the filter": (1, 2, 4, 3, 2, 2, 2, (1, 1), (3, 4)),
+    "stride larger than the filter": (2, 8, 11, 13, 3, 2, 1, (5, 3), (0, 0)),
+    "inputs left over": (2, 2, 10, 9, 3, 3, 3, (4, 4), (0, 1)),
+    "primes": (3, 5, 11, 13, 7, 3, 5, (2, 3), (1, 2)),
+    "3×3 on odd maps": (2, 10, 7, 5, 11, 3, 3, (1, 1), (0, 2)),
+    "more filters than a tile": (2, 17, 5, 6, 70, 3, 3, (1, 1), (1, 1)),
+    "more channels than a tile": (1, 150, 4, 5, 3, 3, 3, (1, 1), (1, 1)),
+    "a sum in slices": (3, 2, 17, 19, 3, 3, 3, (1, 1), (1, 1)),
+    "padding on two sides": (2, 3, 8, 9, 4, 3, 3, (1, 1), (0, 2, 1, 0)),
+    "1×1, padded below": (2, 3, 4, 5, 4, 1, 1, (1, 1), (0, 0, 1, 2)),
+    "padding on two sides, stride 2": (2, 9, 8, 7, 4, 3, 2, (2, 2), (0, 0, 1, 1)),
+    "depthwise": (3, 6, 9, 8, 6, 3, 3, (1, 1), (1, 1), 6),
+    "depthwise, stride 2": (2, 5, 9, 8, 5, 3, 3, (2, 2), (0, 0, 1, 1), 5),
+    "depthwise, two filters a channel": (2, 3, 7, 6, 6, 3, 5, (1, 2), (1, 2), 3),
+    "depthwise, 5×5": (2, 9, 6, 7, 9, 5, 5, (1, 1), (2, 2), 9),
+    "depthwise, 5×5, stride 2, dilated": (2, 5, 13, 12, 5, 5, 5, (2, 2), (4, 4), 5, (2, 2)),
+    "groups": (2, 12, 8, 7, 9, 3, 3, (1, 1), (1, 1), 3),
+    "groups, 1×1": (2, 8, 5, 6, 10, 1, 1, (1, 1), (0, 0), 2),
+    "groups larger than a tile": (1, 20, 5, 6, 140, 3, 3, (2, 1), (1, 1), 2),
+    "groups, a sum in slices": (3, 4, 17, 19, 6, 3, 3, (1, 1), (1, 1), 2),
+    "dilated": (2, 9, 11, 10, 4, 3, 3, (1, 1), (2, 2), 1, (2, 2)),
+    "dilated by 3 and 2": (2, 10, 13, 9, 4, 3, 3, (1, 1), (3, 0, 1, 2), 1, (3, 2)),
+    "dilated, strides": (2, 8, 13, 12, 3, 3, 2, (2, 3), (2, 1), 1, (4, 2)),
+    "dilated, strides of another measure": (2, 8, 17, 18, 3, 3, 3, (6, 4), (2, 5), 1, (4, 6)),
+    "dilated groups": (2, 6, 13, 12, 8, 3, 3, (2, 1), (3, 2), 2, (3, 2)),
+}
+each_shape = pytest.mark.parametrize("case", AWKWARD.values(), ids=AWKWARD.keys())
+each_algorithm = pytest.mark.parametrize("algorithm", conv.ALGORITHMS)
+each_pass = pytest.mark.parametrize("pass_", PASSES)
+
+SLICED = (3, 3, 17, 19, 9, 3, 3, (1, 1), (1, 1))  # all algorithms serve it; 969 terms in backward_filter's sums
+
+
+def shape_of(case: tuple[Any, ...]) -> ConvShape:
+    n, c, h, w, k, r, s, stride, pad, groups, *dilation = case if len(case) > 9 else (*case, 1)
+    return ConvShape.of((n, c, h, w), (k, c // groups, r, s), stride, pad, *dilation)
+
+
+def sizes_of(shape: ConvShape) -> tuple[Shape4, Shape4, Pair, tuple[int, ...], Pair]:
+    return shape.x_shape, shape.w_shape, *shape.walk
+
+
+def inputs_of(pass_: str, shape: ConvShape, seed: int = 0, normal: bool = False) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    x, w, b, dy = (
+        rng.standard_normal(sizes, dtype=np.float32) if normal else rng.integers(-4, 5, sizes).astype(np.float32)
+        for sizes in (shape.x_shape, shape.w_shape, (shape.filters,), shape.y_shape)
+    )
+    return {"forward": [x, w, b], "backward_data": [dy, w], "backward_filter": [x, dy]}[pass_]
+
+
+def run(pass_: str, shape: ConvShape, inputs: list[Any], algorithm: str, images: int | None = None) -> Array:
+    """The pass with room for `images` images.  NaN is in output and workspace before, and stays after the workspace."""
+    need = conv.workspace_bytes(pass_, *sizes_of(shape), algorithm, images=images) // 4
+    guarded = np.full(need + 64, np.nan, np.float32)
+    out_shape = {"forward": shape.y_shape, "backward_data": shape.x_shape, "backward_filter": shape.w_shape}[pass_]
+    out = np.full(out_shape, np.nan, np.float32)
+    workspace = guarded[:need] if need else None
+    getattr(conv, pass_)(*inputs, out, *shape.walk, algorithm, workspace)
+    assert np.isnan(guarded[need:]).all(), "wrote past its workspace"
+    return out
+
+
+def expected(pass_: str, shape: ConvShape, inputs: list[Any]) -> Array:
+    how: dict[str, Any] = dict(zip(("stride", "pad", "dilation"), shape.walk, strict=True))
+    if pass_ == "forward":
+        x, w, b = inputs
+        return reference.conv_forward(x, w, b, **how)
+    first, second = inputs
+    if pass_ == "backward_data":
+        return reference.conv_backward_data(first, second, shape.x_shape, **how)
+    return reference.conv_backward_filter(first, second, shape.w_shape, **how)
+
+
+def check_against_numpy(pass_: str, shape: ConvShape, algorithm: str, seed: int = 0) -> None:
+    """Equal to the oracle; or, where the algorithm says that it does not serve the shape, refused with its reason."""
+    inputs = inputs_of(pass_, shape, seed)
+    reason = conv.ALGORITHMS[algorithm].why_not(pass_, shape)
+    if reason is None:
+        np.testing.assert_array_equal(run(pass_, shape, inputs, algorithm), expected(pass_, shape, inputs))
+    else:
+        with pytest.raises(KernelError) as refusal:
+            run(pass_, shape, inputs, algorithm)
+        assert reason in str(refusal.value)
+
+
+# --- Right results --------------------------------------------------------------------------------------------------
+
+
+@each_shape
+@each_pass
+@each_algorithm
+def test_awkward_shapes(algorithm: str, pass_: str, case: tuple[Any, ...]) -> None:
+    check_against_numpy(pass_, shape_of(case), algorithm)
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> ConvShape:
+    def pair(least: int, most: int) -> tuple[int, int]:
+        return draw(st.integers(least, most)), draw(st.integers(least, most))
+
+    plain = draw(st.booleans())  # half of the shapes are such that Winograd serves them
+    height, width = pair(1, 12)
+    pad = (*pair(1, 2), *pair(1, 2)) if plain else (*pair(0, 3), *pair(0, 3))
+    r, s = (3, 3) if plain else pair(1, 6)
+    dilation = (1, 1) if plain else draw(st.sampled_from([(1, 1), (2, 2), (3, 1), (2, 4)]))
+    height = max(height, 1 + dilation[0] * (r - 1) - pad[0] - pad[2])
+    width = max(width, 1 + dilation[1] * (s - 1) - pad[1] - pad[3])
+    groups = 1 if plain else draw(st.sampled_from([1, 1, 2, 5]))
+    depth, filters = draw(st.integers(1, 20 // groups)), groups * draw(st.integers(1, 20 // groups))
+    stride = (1, 1) if plain else pair(1, 4)
+    x_shape = (draw(st.integers(1, 3)), groups * depth, height, width)
+    return ConvShape.of(x_shape, (filters, depth, r, s), stride, pad, dilation)
+
+
+@each_pass
+@each_algorithm
+@given(shape=shapes(), seed=st.integers(0, 2**32 - 1))
+def test_any_shape(algorithm: str, pass_: str, shape: ConvShape, seed: int) -> None:
+    check_against_numpy(pass_, shape, algorithm, seed)
+
+
+@pytest.mark.parametrize("kind", [((1, 1),), ((2, 0),), ((1, 2), 4), ((2, 1), 2, (2, 3))], ids=str)
+@each_pass
+@each_algorithm
+def test_pytorch_agrees(torch: Any, algorithm: str, pass_: str, kind: tuple[Any, ...]) -> None:
+    shape = shape_of((3, 12, 11, 9, 8, 3, 3, (1, 1), *kind))
+    if conv.ALGORITHMS[algorithm].why_not(pass_, shape) is not None:
+        return
+    inputs = inputs_of(pass_, shape, normal=True)
+    first, second, *rest = (torch.tensor(array, dtype=torch.float64) for array in inputs)
+    how: dict[str, Any] = dict(zip(("stride", "padding", "dilation"), shape.walk, strict=True))
+    how["groups"] = shape.groups
+    if pass_ == "forward":
+        want = torch.nn.functional.conv2d(first, second, *rest, **how)
+    elif pass_ == "backward_data":
+        want = torch.nn.grad.conv2d_input(shape.x_shape, second, first, **how)
+    else:
+        want = torch.nn.grad.conv2d_weight(first, shape.w_shape, second, **how)
+    np.testing.assert_allclose(run(pass_, shape, inputs, algorithm), want.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@each_algorithm
+def test_finite_differences(algorithm: str) -> None:
+    """Convolution is linear in x, in w and in b, so with whole numbers a difference over a step of 1 is exact."""
+    shape = shape_of(SLICED)
+    x, w, b = inputs_of("forward", shape, 1)
+    step_x, step_w, step_b = inputs_of("forward", shape, 2)
+    (_, g) = inputs_of("backward_filter", shape, 3)  # the loss is the sum of g·y, so its gradient by y is g
+
+    def loss(x: Array, w: Array, b: Array) -> float:
+        return float((run("forward", shape, [x, w, b], algorithm) * np.float64(g)).sum())
+
+    db = np.full(shape.filters, np.nan, np.float32)
+    conv.backward_bias(g, db)
+    dx, dw = run("backward_data", shape, [g, w], algorithm), run("backward_filter", shape, [x, g], algorithm)
+    before = loss(x, w, b)
+    assert loss(x + step_x, w, b) - before == np.float64(dx * np.float64(step_x)).sum() != 0
+    assert loss(x, w + step_w, b) - before == np.float64(dw * np.float64(step_w)).sum() != 0
+    assert loss(x, w, b + step_b) - before == np.float64(db * np.float64(step_b)).sum() != 0
+
+
+@each_algorithm
+def test_without_a_bias(algorithm: str) -> None:
+    shape = shape_of(AWKWARD["plain"])
+    x, w, b = inputs_of("forward", shape)
+    np.testing.assert_array_equal(
+        run("forward", shape, [x, w, None], algorithm), reference.conv_forward(x, w, None, *shape.walk)
+    )
+    assert (run("forward", shape, [x, w, b], algorithm) != run("forward", shape, [x, w, None], algorithm)).any()
+
+
+def test_inputs_that_no_filter_reads_get_zero() -> None:
+    shape = shape_of((1, 2, 9, 9, 2, 2, 2, (4, 4), (0, 0)))
+    dx = run("backward_data", shape, [np.ones(shape.y_shape, np.float32), np.ones(shape.w_shape, np.float32)], "direct")
+    read = np.array([True, True, False, False, True, True, False, False, False])
+    np.testing.assert_array_equal(dx[0, 0] != 0, read[:, None] & read)
+    for algorithm in conv.ALGORITHMS:
+        if conv.ALGORITHMS[algorithm].why_not("backward_data", shape) is None:
+            check_against_numpy("backward_data", shape, algorithm)
+
+
+@pytest.mark.parametrize("sizes", [(2, 3, 5, 7), (70, 2, 9, 8), (1, 2, 67, 91), (9, 1, 33, 32)])
+def test_the_bias_map_by_map_gives_the_same_bits(sizes: tuple[int, int, int, int]) -> None:
+    """On a CPU, beside the kernels for a GPU: fewer values of a filter than threads, and several rounds of them."""
+    area = sizes[2] * sizes[3]
+    assert bias.by_map("cpu", area) and not bias.by_map("gpu", area)
+    y = np.random.default_rng(0).standard_normal(sizes).astype(np.float32)
+    found = []
+    for choose in (bias.by_map, lambda *_: False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(bias, "by_map", choose)
+            db, moved = np.full(sizes[1], np.nan, np.float32), y.copy()
+            bias.gradient(y, db, None)
+            bias.add_bias(db, moved, None)
+            found.append((db.tobytes(), moved.tobytes()))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (2, 3, 5, 7), (3, 5, 23, 29), (2, 2, 67, 71)], ids=str)
+def test_bias_and_its_gradient(sizes: tuple[int, int, int, int]) -> None:
+    """The last has more than 4·1024 elements a filter: a thread takes more than one round of four."""
+    rng = np.random.default_rng(0)
+    y, dy = (rng.integers(-9, 9, sizes).astype(np.float32) for _ in range(2))
+    b, db = rng.integers(-9, 9, sizes[1]).astype(np.float32), np.full(sizes[1], np.nan, np.float32)
+    want = y + b[None, :, None, None]
+    bias.add_bias(b, y, None)
+    np.testing.assert_array_equal(y, want)
+    conv.backward_bias(dy, db)
+    np.testing.assert_array_equal(db, reference.conv_backward_bias(dy))
+
+
+# --- The same to the last bit ---------------------------------------------------------------------------------------
+
+
+@each_pass
+@each_algorithm
+def test_from_run_to_run_and_however_many_images_fit(algorithm: str, pass_: str) -> None:
+    shape = shape_of(SLICED)
+    inputs = inputs_of(pass_, shape, normal=True)
+    whole = run(pass_, shape, inputs, algorithm)
+    for images in (None, *range(1, shape.images + 1)):
+        np.testing.assert_array_equal(run(pass_, shape, inputs, algorithm, images), whole, err_msg=f"{images} images")
+
+
+@pytest.mark.parametrize("cores", [1, 4])
+@pytest.mark.parametrize("few_tiles", [implicit_gemm.FEW_TILES, 0], ids=["64 rows", "128 rows"])
+def test_implicit_gemm_needs_no_workspace_for_the_same_bits(
+    few_tiles: int, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does the number of cores matter: without a workspace they share smaller tiles."""
+    monkeypatch.setattr(implicit_gemm, "FEW_TILES", few_tiles)
+    shape = shape_of((3, 3, 17, 19, 100, 3, 3, (1, 1), (1, 1)))
+    count, length = implicit_gemm.slices(shape)
+    assert count == 3 and (count - 1) * length < 3 * 17 * 19 <= count * length
+    x, dy = inputs_of("backward_filter", shape, normal=True)
+    unsplit = np.full(shape.w_shape, np.nan, np.float32)
+    with monkeypatch.context() as patch:
+        patch.setattr(implicit_gemm, "thread_count", lambda: 1)
+        split = run("backward_filter", shape, [x, dy], "implicit_gemm")
+        patch.setattr(implicit_gemm, "thread_count", lambda: cores)
+        conv.backward_filter(x, dy, unsplit, *shape.walk)
+    np.testing.assert_array_equal(split, unsplit)
+    np.testing.assert_allclose(unsplit, expected("backward_filter", shape, [x, dy]), rtol=1e-4, atol=1e-4)
+
+
+def test_no_tile_is_half_empty_and_no_core_idle_on_a_cpu() -> None:
+    def rows(filters: int, blocks: int, cores: int) -> int:
+        return implicit_gemm.rows_on_cpu(64, filters, blocks, cores)
+
+    assert [rows(64, 1, cores) for cores in (1, 2, 64)] == [64, 32, 32]
+    assert [rows(64, blocks, 8) for blocks in (4, 5)] == [32, 64]
+    assert [rows(filters, 100, 2) for filters in (6, 32, 33, 64, 96, 97)] == [32, 32, 64, 64, 32, 64], "half empty"
+    assert implicit_gemm.rows_on_cpu(128, 96, 100, 2) == 128
+
+
+def test_partial_results_are_added_in_ascending_order() -> None:
+    partials = np.random.default_rng(0).standard_normal((40, 300), dtype=np.float32)
+    want, reverse = partials.cumsum(0)[-1], partials[::-1].cumsum(0)[-1]
+    assert (want != reverse).any(), "the order would not show"
+    dw = np.full(300, np.nan, np.float32)
+    launch(implicit_gemm.conv_sum_partials, 2, partials, dw, 300, 40)
+    np.testing.assert_array_equal(dw, want)
+
+
+# --- Implicit GEMM: what it chooses ---------------------------------------------------------------------------------
+
+
+def kernels_of(pass_: str, shape: ConvShape, algorithm: str = "implicit_gemm") -> list[str]:
+    """The names of the kernels that an algorithm launches, in order."""
+    outs = {"forward": shape.y_shape, "backward_data": shape.x_shape, "backward_filter": shape.w_shape}
+    out, work = np.empty(outs[pass_], np.float32), conv.workspace_bytes(pass_, *sizes_of(shape), algorithm) // 4
+    workspace = np.empty(work, np.float32) if work else None
+    given = *inputs_of(pass_, shape), out, *shape.walk, algorithm, workspace
+    return [each.kernel.name for each in bind(getattr(conv, pass_), *given)]
+
+
+def test_the_tile_follows_from_the_shape() -> None:
+    assert kernels_of("forward", shape_of((1, 3, 9, 9, 8, 3, 3, (1, 1), (0, 0)))) == ["conv_gather_by_table_64"]
+    assert kernels_of("forward", shape_of((1, 16, 9, 9, 8, 3, 3, (1, 1), (0, 0)))) == ["conv_gather_by_tap_64"]
+    assert kernels_of("backward_data", shape_of((1, 3, 9, 9, 8, 3, 3, (1, 1), (0, 0)))) == ["conv_gather_by_tap_64"]
+    assert kernels_of("backward_data", shape_of((1, 3, 9, 9, 8, 3, 3, (2, 1), (0, 0)))) == ["conv_gather_by_tap_64"] * 2
+    assert kernels_of("backward_filter", shape_of((1, 3, 9, 9, 8, 3, 3, (1, 1), (0, 0)))) == ["conv_filter_gradient_32"]
+    depthwise, square = AWKWARD["depthwise"], AWKWARD["dilated"]
+    assert kernels_of("forward", shape_of(depthwise)) == ["conv_gather_in_groups_64"]
+    assert kernels_of("backward_filter", shape_of(depthwise)) == ["conv_filter_gradient_in_groups_64"]
+    assert kernels_of("forward", shape_of(square)) == ["conv_gather_by_table_64"], "one dilation for both axes"
+    assert kernels_of("forward", shape_of(AWKWARD["dilated by 3 and 2"])) == ["conv_gather_in_groups_64"]
+    assert kernels_of("backward_filter", shape_of(SLICED)) == ["conv_filter_gradient_32", "conv_sum_partials"]
+    assert implicit_gemm.tile_rows(128, 512 * 128) == 128
+    assert implicit_gemm.tile_rows(128, 512 * 128 - 128) == 64, "too few tiles"
+    assert implicit_gemm.tile_rows(192, 512 * 128) == 64, "a quarter of the rows would be for nothing"
+
+
+def test_a_long_sum_is_cut_into_as_many_slices_as_blocks_are_left_for_a_tile() -> None:
+    """The weights are a matrix of filters × values a filter; each of its tiles is a block a slice."""
+    for filters, channels, groups, rows, tiles in (
+        (256, 256, 1, 64, 4 * 18),  # 2304 values: 18 tiles of 128 columns
+        (64, 64, 1, 64, 1 * 5),
+        (256, 256, 4, 64, 4 * 1 * 5),
+    ):
+        shape = shape_of((64, channels, 56, 56, filters, 3, 3, (1, 1), (1, 1), groups))
+        assert implicit_gemm.gradient_rows(shape) == rows
+        count, length = implicit_gemm.slices(shape)
+        assert count == implicit_gemm.BLOCKS // tiles and (count - 1) * length < 64 * 56 * 56 <= count * length
+
+
+@each_pass
+@pytest.mark.parametrize("side", [3, 5])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_cpu_has_kernels_for_depthwise_filters_of_3_and_5(stride: int, side: int, pass_: str) -> None:
+    shape = shape_of((2, 3, 9, 8, 3, side, side, (stride, stride), (side // 2, side // 2), 3))
+    name = f"conv_depthwise_{pass_}_{side}x{side}" + ("" if stride == 1 else "_strided")
+    if (stride, side, pass_) == (2, 5, "backward_data"):
+        name = "conv_grouped_backward_data"  # it gains nothing
+    assert kernels_of(pass_, shape, "direct") == [name]
+
+
+@each_pass
+def test_tiles_of_128_rows(pass_: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(implicit_gemm, "FEW_TILES", 0)
+    monkeypatch.setattr(implicit_gemm, "thread_count", lambda: 1)
+    for case in ((2, 100, 5, 6, 120, 3, 3, (1, 1), (1, 1)), (2, 66, 7, 6, 65, 3, 2, (2, 1), (1, 0))):
+        shape = shape_of(case)
+        assert any(name.endswith("_128") for name in kernels_of(pass_, shape))
+        check_against_numpy(pass_, shape, "implicit_gemm")
+
+
+@given(
+    size=st.integers(1, 20),
+    filter_size=st.integers(1, 9),
+    stride=st.integers(1, 6),
+    pad=st.integers(0, 5),
+    dilation=st.integers(1, 6),
+)
+def test_phases_meet_every_input_once_and_every_pair_of_input_and_tap(
+    size: int, filter_size: int, stride: int, pad: int, dilation: int
+) -> None:
+    """Input h and tap r belong to output p exactly where h + pad = p·stride + r·dilation."""
+    found: Counter[tuple[int, int, int]] = Counter()
+    inputs: Counter[int] = Counter()
+    for phase in implicit_gemm.phases(size, filter_size, stride, pad, dilation):
+        for t, i in itertools.product(range(phase.count), range(phase.taps)):
+            found[phase.first + t * stride, phase.tap + i * phase.step, phase.source + t + i * phase.lead] += 1
+        inputs.update(phase.first + t * stride for t in range(phase.count))
+    everything = itertools.product(range(size), range(filter_size))
+    met = {(h, r): h + pad - r * dilation for h, r in everything}
+    want = {(h, r, place // stride): 1 for (h, r), place in met.items() if place % stride == 0}
+    assert found == want
+    assert inputs == dict.fromkeys(range(size), 1)
+
+
+@pytest.mark.emulated
+@pytest.mark.slow
+def test_checked() -> None:
+    """Every index inside its array, nothing read before it is written, and no thread ahead of another."""
+    with cpu.checked(order="reverse"):
+        for pass_, algorithm in itertools.product(PASSES, ("direct", "implicit_gemm")):
+            cases = AWKWARD["depthwise, stride 2"], AWKWARD["dilated groups"], AWKWARD["dilated by 3 and 2"], SLICED
+            for case in ((2, 9, 5, 6, 7, 3, 2, (2, 1), (1, 2)), (1, 3, 7, 5, 66, 3, 3, (1, 1), (1, 1)), *cases):
+                check_against_numpy(pass_, shape_of(case), algorithm)
+        test_bias_and_its_gradient((2, 3, 5, 7))
+
+
+# --- Workspace, and refusals ----------------------------------------------------------------------------------------
+
+
+@each_pass
+@each_algorithm
+def test_one_byte_too_few_is_refused(algorithm: str, pass_: str) -> None:
+    shape = shape_of(SLICED)
+    inputs = inputs_of(pass_, shape)
+    out = np.zeros_like(expected(pass_, shape, inputs))
+
+    def call(elements: int) -> None:
+        workspace = np.zeros(elements, np.float32) if elements else None
+        getattr(conv, pass_)(*inputs, out, *shape.walk, algorithm, workspace)
+
+    least = conv.minimum_workspace_bytes(pass_, *sizes_of(shape), algorithm)
+    need = conv.workspace_bytes(pass_, *sizes_of(shape), algorithm, images=1)
+    call(least // 4)
+    if least:
+        with raises_naming(KernelError, "workspace", least, 0):
+            call(0)
+    if need > 4:
+        with raises_naming(KernelError, algorithm, "workspace", need, need - 4):
+            call(need // 4 - 1)
+
+
+@each_algorithm
+def test_workspace_grows_with_the_images(algorithm: str) -> None:
+    shape = shape_of(SLICED)
+    for pass_ in PASSES:
+        sizes = (pass_, *sizes_of(shape), algorithm)
+        needs = [conv.workspace_bytes(*sizes, images=images) for images in (1, 2, 3)]
+        assert needs == sorted(needs) and needs[-1] == conv.workspace_bytes(*sizes)
+        assert conv.minimum_workspace_bytes(*sizes) in (0, needs[0])
+
+
+def test_the_algorithms_that_need_no_workspace() -> None:
+    sizes = sizes_of(shape_of(SLICED))
+    for pass_, algorithm in itertools.product(PASSES, ("direct", "implicit_gemm")):
+        assert conv.minimum_workspace_bytes(pass_, *sizes, algorithm) == 0
+    assert conv.workspace_bytes("forward", *sizes) == conv.workspace_bytes("backward_data", *sizes) == 0
+    assert conv.workspace_bytes("backward_filter", *sizes) == 3 * 4 * 9 * 3 * 3 * 3
+
+
+def test_serves_is_a_table_of_algorithms_and_passes() -> None:
+    table = conv.serves((2, 3, 9, 9), (4, 3, 5, 5), (2, 2))
+    assert set(table) == set(conv.ALGORITHMS) and all(tuple(row) == PASSES for row in table.values())
+    assert {*table["direct"].values(), *table["implicit_gemm"].values(), *table["im2col"].values()} == {"yes"}
+    assert all("3×3" in reason for reason in table["winograd"].values())
+    assert all(module.SUMMARY for module in conv.ALGORITHMS.values())
+
+
+def zeros(*shape: int, dtype: Any = np.float32) -> Array:
+    return np.zeros(shape, dtype)
+
+
+class OnTheGPU:
+    """Looks like a device array; nothing may touch its memory."""
+
+    def __init__(self, *shape: int) -> None:
+        self.shape, self.dtype, self.ndim = shape, np.dtype(np.float32), len(shape)
+        self.__cuda_array_interface__ = {"shape": shape, "typestr": "<f4", "data": (0, False), "version": 3}
+
+
+X, W, B, Y = zeros(2, 3, 8, 8), zeros(4, 3, 3, 3), zeros(4), zeros(2, 4, 6, 6)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    {
+        "misspelt algorithm": ({"algorithm": "implicit_gem"}, ("implicit_gem", "implicit_gemm")),
+        "unknown algorithm": ({"algorithm": "fft"}, ("fft", *conv.ALGORITHMS)),
+        "output of another shape": ({"y": zeros(2, 4, 8, 8)}, ("y", (2, 4, 8, 8), (2, 4, 6, 6))),
+        "bias of another shape": ({"b": zeros(3)}, ("b", (3,), (4,))),
+        "channels that differ": ({"w": zeros(4, 2, 3, 3)}, ("w", 2, "x", 3, "channels")),
+        "double precision": ({"x": zeros(2, 3, 8, 8, dtype=np.float64)}, ("x", "float64", "float32")),
+        "a list": ({"w": [[1.0]]}, ("w", "list")),
+        "gaps": ({"x": zeros(2, 3, 8, 16)[..., ::2]}, ("x", "strides")),
+        "a matrix": ({"x": zeros(8, 8)}, ("x", (8, 8), 4)),
+        "filter too large": ({"w": zeros(4, 3, 9, 3)}, ("9×3", "8×8")),
+        "stride 0": ({"stride": (0, 1)}, ("stride", (0, 1), 2, 1)),
+        "one stride": ({"stride": 2}, ("stride", 2)),
+        "half a stride": ({"stride": (1.5, 1)}, ("stride", (1.5, 1))),
+        "negative padding": ({"pad": (0, -1)}, ("pad", (0, -1), 2, 0)),
+        "not all on one device": ({"w": OnTheGPU(4, 3, 3, 3)}, ("x", "CPU", "w", "GPU")),
+        "workspace of another type": ({"workspace": zeros(4, dtype=np.int32)}, ("workspace", "int32")),
+        "not served": ({"algorithm": "winograd", "stride": (2, 2), "y": zeros(2, 4, 3, 3)}, ("winograd", (2, 2))),
+    }.values(),
+)
+def test_refusals(change: dict[str, Any], says: tuple[object, ...]) -> None:
+    arguments = {"x": X, "w": W, "b": B, "y": np.full_like(Y, 7), **change}
+    with raises_naming(KernelError, *says):
+        conv.forward(**arguments)
+    assert (arguments["y"] == 7).all() or "y" in change, "written before it was refused"
+
+
+def test_refusals_of_the_other_functions() -> None:
+    with raises_naming(KernelError, "conv.backward_data", "dy"):
+        conv.backward_data(zeros(2, 4, 8, 8), W, X)
+    with raises_naming(KernelError, "conv.backward_filter", "dy"):
+        conv.backward_filter(X, zeros(2, 4, 8, 8), W)
+    with raises_naming(KernelError, "conv.backward_bias", "db"):
+        conv.backward_bias(Y, zeros(3))
+    with raises_naming(KernelError, "conv.backward_bias", "dy"):
+        conv.backward_bias(zeros(4, 4), B)
+    with raises_naming(KernelError, "backwards_data", "backward_data"):
+        conv.workspace_bytes("backwards_data", X.shape, W.shape)
+    for images in (0, 3):
+        with raises_naming(KernelError, images, 2):
+            conv.workspace_bytes("forward", X.shape, W.shape, images=images)
+
+
+def test_a_shape_knows_its_sizes() -> None:
+    shape = ConvShape.of((2, 3, 8, 9), [4, 3, 3, 5], stride=(2, 1), pad=(1, 0))
+    assert (shape.x_shape, shape.w_shape, shape.y_shape) == ((2, 3, 8, 9), (4, 3, 3, 5), (2, 4, 4, 5))
+    assert shape.flops == 2 * (2 * 4 * 4 * 5) * (3 * 3 * 5)
+    assert shape == ConvShape.of((2, 3, 8, 9), (4, 3, 3, 5), (2, 1), (1, 0))
+
+
+def test_arrays_too_large_to_index_are_refused() -> None:
+    side = 1 << 15
+    with raises_naming(KernelError, "y", LARGEST):
+        ConvShape.of((2, 1, side, side // 2), (4, 1, 1, 1))
+
+
+def test_a_convolution_steps_by_one_and_is_not_padded_unless_it_is_told_to() -> None:
+    shape = ConvShape.of((2, 3, 5, 6), (4, 3, 3, 2))
+    x, w, _ = inputs_of("forward", shape)
+    y, dx, dw = (np.empty(size, np.float32) for size in (shape.y_shape, shape.x_shape, shape.w_shape))
+    conv.forward(x, w, None, y)
+    conv.backward_data(y, w, dx)
+    conv.backward_filter(x, y, dw)
+    np.testing.assert_array_equal(y, reference.conv_forward(x, w, None))
+    np.testing.assert_array_equal(dx, reference.conv_backward_data(y, w, x.shape))
+    np.testing.assert_array_equal(dw, reference.conv_backward_filter(x, y, w.shape))

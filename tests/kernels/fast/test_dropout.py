@@ -1,0 +1,158 @@
+"""Dropout: the published random numbers, masks that follow from their four coordinates alone, and their statistics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.checks import reference
+from kernels.checks.arguments import KernelError
+from kernels.fast import dropout
+from kernels.fast.dropout import philox
+from kernels.targets import cpu
+from kernels.targets.launch import Ints, Kernel, launch
+from tests.messages import raises_naming
+
+pytestmark = pytest.mark.ptx
+
+SEED = 123456789012345
+OPTIONS: dict[str, Any] = {"probability": 0.3, "seed": SEED, "layer": 7, "iteration": 3}
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def mask(shape: int | tuple[int, ...], **changes: Any) -> np.ndarray:
+    """Which elements the kernel keeps."""
+    y = np.full(shape, np.nan, np.float32)
+    dropout.forward(np.ones(shape, np.float32), y, **{**OPTIONS, **changes})
+    return y != 0
+
+
+def philox_words(given: Ints, words: Ints) -> None:
+    """As a kernel: the four words for a counter of four and a key of two."""
+    c0, c1, c2, c3 = philox(
+        np.uint32(given[0]),
+        np.uint32(given[1]),
+        np.uint32(given[2]),
+        np.uint32(given[3]),
+        np.uint32(given[4]),
+        np.uint32(given[5]),
+    )
+    words[0] = np.int32(c0)
+    words[1] = np.int32(c1)
+    words[2] = np.int32(c2)
+    words[3] = np.int32(c3)
+
+
+PHILOX_WORDS = Kernel(philox_words, "philox_words", (1, 1, 1), {})  # not declared: it is no kernel of the package
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=6, max_size=6))
+def test_philox_is_the_references(numbers: list[int]) -> None:
+    """test_reference.py holds the reference's generator to the published words."""
+    words = np.zeros(4, np.int32)
+    launch(PHILOX_WORDS, 1, np.array(numbers, np.uint32).view(np.int32), words)
+    assert words.view(np.uint32).tolist() == reference.philox(numbers[:4], numbers[4:]).tolist()
+
+
+@given(
+    n=st.one_of(st.sampled_from([1, 255, 256, 257, 1023, 1024, 1025, 4099]), st.integers(1, 5000)),
+    probability=st.one_of(st.sampled_from([0.0, 0.5, 1 - 2**-20]), st.floats(0, 0.99)),
+    seed=st.integers(0, 2**64 - 1),
+    layer=st.integers(0, 2**32 - 1),
+    iteration=st.integers(0, 2**64 - 1),
+)
+def test_forward_and_backward(n: int, probability: float, seed: int, layer: int, iteration: int) -> None:
+    options: dict[str, Any] = {"probability": probability, "seed": seed, "layer": layer, "iteration": iteration}
+    x = normal(n)
+    kept, y, dx = reference.dropout_mask(n, **options), np.full_like(x, np.nan), np.full_like(x, np.nan)
+    dropout.forward(x, y, **options)
+    assert np.array_equal(y, np.where(kept, x * np.float32(1 / (1 - probability)), 0))
+    np.testing.assert_allclose(y, reference.dropout_forward(x, **options), rtol=3e-7)
+    dropout.backward(x, dx, **options)
+    assert dx.tobytes() == y.tobytes()  # the layer is linear: the same function of the gradient
+    dropout.forward(x, x, **options)
+    assert x.tobytes() == y.tobytes()
+
+
+def test_nothing_is_dropped_at_probability_zero() -> None:
+    x = normal(3, 5, 100)
+    y = np.empty_like(x)
+    dropout.forward(x, y, **{**OPTIONS, "probability": 0})
+    assert np.array_equal(y, x)
+
+
+@pytest.mark.parametrize("element", [700, 1100])  # in a full tile, and in the ragged one after it
+def test_a_word_just_at_the_threshold_keeps_its_element(element: int) -> None:
+    group, word = element // 1024 * 256 + element % 256, element // 256 % 4
+    threshold = int(reference.philox([group, 7, 3, 0], [SEED % 2**32, SEED // 2**32])[word])
+    assert mask(1500, probability=threshold / 2**32)[element]
+    assert not mask(1500, probability=(threshold + 1) / 2**32)[element]
+
+
+def test_what_is_dropped_is_zero_whatever_it_was() -> None:
+    x = np.full(2000, np.nan, np.float32)
+    x[::2] = np.inf
+    y = np.empty_like(x)
+    dropout.forward(x, y, **OPTIONS)
+    assert (y[~mask(2000)] == 0).all()
+
+
+def test_a_mask_can_be_made_again_and_does_not_depend_on_the_launch() -> None:
+    """An element's fate follows from its index, not from how many there are, their shape or the order of threads."""
+    long = mask(10_000)
+    assert np.array_equal(mask(10_000), long)
+    for shape in ((1,), (255,), (1025,), (3, 1001), (2, 3, 11, 13)):
+        assert np.array_equal(mask(shape).ravel(), long[: np.prod(shape)])
+    for order in ("forward", "reverse", 5):
+        with cpu.checked(order):
+            assert np.array_equal(mask(1300), long[:1300])
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
+def test_the_share_that_is_dropped(probability: float) -> None:
+    n = 100_000
+    dropped = n - np.count_nonzero(mask(n, probability=probability))
+    assert abs(dropped - n * probability) < 5 * np.sqrt(n * probability * (1 - probability))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"seed": SEED + 1}, {"seed": SEED + 2**32}, {"layer": 8}, {"iteration": 4}, {"iteration": 3 + 2**32}],
+)
+def test_masks_of_other_coordinates_are_independent(change: dict[str, int]) -> None:
+    check_independent(mask(100_000), mask(100_000, **change))
+
+
+@pytest.mark.parametrize("distance", [1, 4, 256, 512, 1024])
+def test_neighbours_are_independent(distance: int) -> None:
+    """1024 apart the generator's counter differs, 256 and 512 apart the word of one counter."""
+    kept = mask(100_000)
+    check_independent(kept[:-distance], kept[distance:])
+
+
+def check_independent(a: np.ndarray, b: np.ndarray) -> None:
+    """Both kept as often as chance has it, within five standard deviations."""
+    both, n, p = np.count_nonzero(a & b), len(a), 0.7 * 0.7
+    assert abs(both - n * p) < 5 * np.sqrt(n * p * (1 - p))
+
+
+def test_errors() -> None:
+    x = normal(4, 3)
+    for probability in (-0.1, 1.0, 1.5, float("nan")):
+        with raises_naming(KernelError, "dropout.forward", "probability", 0, 1):
+            dropout.forward(x, x, **{**OPTIONS, "probability": probability})
+    with raises_naming(KernelError, "dropout.backward", "seed", -1, 0, 2, 64):
+        dropout.backward(x, x, **{**OPTIONS, "seed": -1})
+    with raises_naming(KernelError, 4294967296, 0, 2, 32):
+        dropout.forward(x, x, **{**OPTIONS, "layer": 2**32})
+    with raises_naming(KernelError, "iteration", -3):
+        dropout.forward(x, x, **{**OPTIONS, "iteration": -3})
+    with raises_naming(KernelError, "dropout.backward", "dx", (12,), (4, 3)):
+        dropout.backward(x, x.ravel(), **OPTIONS)

@@ -1,0 +1,118 @@
+"""Attention with its probabilities as a map, in `kernels.fast.scores` and `kernels.fast.mix`: against NumPy and
+`attention`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kernels.checks import reference
+from kernels.checks.arguments import KernelError
+from kernels.fast import attention, mix, scores
+from tests.kernels.fast.test_attention import close, drawn
+from tests.messages import raises_naming
+
+pytestmark = pytest.mark.ptx
+
+#: Images, heads, channels of a head, tokens, causal.
+Case = tuple[int, int, int, int, bool]
+CASES = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 7), st.integers(1, 40), st.booleans())
+LONG: tuple[Case, ...] = ((2, 3, 5, 150, True), (1, 2, 8, 257, True), (1, 16, 4, 70, False))
+
+
+def blank(*shape: int) -> np.ndarray:
+    return np.full(shape, np.nan, np.float32)
+
+
+def run(case: Case) -> dict[str, np.ndarray]:
+    """All that both layers make of drawn queries, keys, values and dy, in maps that were not a number before."""
+    images, heads, width, tokens, causal = case
+    x, values = drawn(images, 2 * heads * width, tokens, 1), drawn(images, heads * width, tokens, 1, seed=1)
+    dy, p = drawn(*values.shape, seed=2), blank(images, heads, tokens, tokens)
+    y, dp, dx, dvalues = blank(*values.shape), blank(*p.shape), blank(*x.shape), blank(*values.shape)
+    scores.forward(x, p, heads=heads, causal=causal)
+    scores.softmax(p, causal=causal)
+    mix.forward(p, values, y, causal=causal)
+    mix.backward(p, values, dy, dp, dvalues, causal=causal)
+    given = dp.copy()
+    scores.softmax_backward(p, dp, causal=causal)
+    scores.backward(x, dp, dx, heads=heads, causal=causal)
+    return {"x": x, "values": values, "dy": dy, "p": p, "y": y, "dp": given, "dx": dx, "dvalues": dvalues}
+
+
+@given(case=CASES)
+@example(LONG[0])
+@example(LONG[1])
+@example(LONG[2])
+@settings(deadline=None)
+def test_forward_and_backward(case: Case) -> None:
+    heads, causal, made = case[1], case[4], run(case)
+    p = reference.scores_forward(made["x"], heads, causal)
+    dp, dvalues = reference.mix_backward(p, made["values"], made["dy"])
+    close([made["p"], made["y"]], [p, reference.mix_forward(p, made["values"])])
+    close([made["dvalues"], made["dx"]], [dvalues, reference.scores_backward(made["x"], dp, heads, causal)])
+    assert np.isfinite(made["dp"]).all()
+    close([np.tril(made["dp"]) if causal else made["dp"]], [np.tril(dp) if causal else dp])
+    assert not causal or not np.triu(made["p"], 1).any()
+
+
+@given(case=CASES)
+@example(LONG[0])
+@settings(deadline=None)
+def test_the_bits_are_those_of_attention(case: Case) -> None:
+    """Which has the same as workspace."""
+    images, heads, width, tokens, causal = case
+    made = run(case)
+    both = made["x"].reshape(images, heads, 2 * width, tokens)
+    packed = np.concatenate([both, made["values"].reshape(images, heads, width, tokens)], axis=2)
+    x = packed.reshape(images, -1, tokens, 1)
+    y, dx = blank(*made["y"].shape), blank(*x.shape)
+    space = blank(attention.workspace_bytes("backward", [x.shape], heads=heads) // 4)
+    attention.forward([x], y, heads=heads, causal=causal, workspace=space)
+    attention.backward([x], made["dy"], [dx], heads=heads, causal=causal, workspace=space)
+    parts = dx.reshape(images, heads, 3 * width, tokens)
+    assert y.tobytes() == made["y"].tobytes()
+    assert parts[:, :, : 2 * width].tobytes() == made["dx"].tobytes()
+    assert parts[:, :, 2 * width :].tobytes() == made["dvalues"].tobytes()
+
+
+def test_more_heads_than_one_launch_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = run((3, 4, 2, 5, True))
+    monkeypatch.setattr(attention, "MOST", 5)
+    parts = run((3, 4, 2, 5, True))
+    assert {name: one.tobytes() for name, one in whole.items()} == {name: one.tobytes() for name, one in parts.items()}
+
+
+def test_queries_of_other_tokens_than_the_keys() -> None:
+    """Without a mask, and with tokens on two axes."""
+    p, values, dy = (np.abs(drawn(2, 3, 4, 6)), drawn(2, 6, 2, 3), drawn(2, 6, 4, 1))
+    y, dp, dvalues = blank(2, 6, 4, 1), blank(*p.shape), blank(*values.shape)
+    mix.forward(p, values, y)
+    mix.backward(p, values, dy, dp, dvalues)
+    close([y, dp, dvalues], [reference.mix_forward(p, values), *reference.mix_backward(p, values, dy)])
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    x, p, values = drawn(2, 12, 5, 1), drawn(2, 3, 5, 5), drawn(2, 6, 5, 1)
+    with raises_naming(KernelError, "scores.forward", (2, 12, 5, 1), 5, "heads"):
+        scores.forward(x, p, heads=5)
+    with raises_naming(KernelError, "scores.forward", "y", (2, 3, 5, 5), (2, 2, 5, 5)):
+        scores.forward(x, p, heads=2)
+    with raises_naming(KernelError, "scores.softmax", "y", (2, 12, 5, 1), "tokens, tokens"):
+        scores.softmax(x)
+    with raises_naming(KernelError, "scores.softmax_backward", "dy", (2, 12, 5, 1)):
+        scores.softmax_backward(p, x)
+    with raises_naming(KernelError, "scores.backward", "dx", (2, 6, 5, 1), (2, 12, 5, 1)):
+        scores.backward(x, p, values, heads=3)
+    with raises_naming(KernelError, "mix.forward", (2, 3, 5, 5), (2, 5, 5, 1), "fit"):
+        mix.forward(p, drawn(2, 5, 5, 1), values)
+    with raises_naming(KernelError, "mix.forward", 5, 7, "keys", "values"):
+        mix.forward(p, drawn(2, 6, 7, 1), values)
+    with raises_naming(KernelError, "mix.forward", "causal", 4, 5):
+        mix.forward(drawn(2, 3, 4, 5), values, drawn(2, 6, 4, 1), causal=True)
+    with raises_naming(KernelError, "mix.backward", "dy", (2, 12, 5, 1), (2, 6, 5)):
+        mix.backward(p, values, x, p, values)
+    with raises_naming(KernelError, "mix.backward", "dp", (2, 6, 5, 1), (2, 3, 5, 5)):
+        mix.backward(p, values, values, values, values)
