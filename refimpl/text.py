@@ -154,3 +154,7 @@ def toml_tables(path: str | Path, error: type[RefimplError]) -> dict[str, Any]:
     except (ValueError, OSError, RecursionError) as why:
         raise error(f"{path} cannot be read as TOML: {one_line(' '.join(str(why).split()))}") from None
     return found
+
+
+class MachineError(RefimplError, ValueError):
+    """A machine, a catalogue or a profile that cannot be used as asked; the message says what would do."""

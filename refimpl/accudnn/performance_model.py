@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from refimpl.machine import Choice, Machine
 from refimpl.memory.allocation_trace import rounded
 from refimpl.network import Step
 from refimpl.planner.context import PlanContext
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from refimpl.machine import Choice, Machine
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,12 +27,12 @@ from refimpl.backend.run_errors import NotFinite, RankFailed, RunError
 from refimpl.backend.schedules import Schedule
 from refimpl.machine import Timeline
 from refimpl.machine.files import replacing
+from refimpl.machine.tiers import pinned_size
 from refimpl.network import Output, Tensor
 from refimpl.network.imported.onnx_file import OnnxFile
 from refimpl.network.imported.torch_module import fill_module
 from refimpl.network.learning import Optimisation
 from refimpl.planner import DoesNotFit, Launch, Program
-from refimpl.planner.instructions import pinned_size
 
 Batch = Sequence[np.ndarray]  #: an array for each of `Network.given`
 

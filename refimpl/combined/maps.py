@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import cached_property
 
+from refimpl.machine.seconds import fastest_seconds
 from refimpl.network import Tensor
 from refimpl.planner import PlanContext
-from refimpl.planner.context import fastest_seconds
 
 SHARE = 5000  #: a map with less than 1/SHARE of the bytes of all maps stays
 

@@ -9,7 +9,7 @@ from refimpl.machine.own_machine import QUANTITIES, figure_rows
 from refimpl.machine.ring import Ring, wire_bytes
 from refimpl.machine.simulate import Span, Timeline, engine_of, simulate
 from refimpl.machine.tiers import HOST, PEER, Tier
-from refimpl.machine.work import MachineError
+from refimpl.text import MachineError
 
 __all__ = [
     "CATALOGUES", "HOST", "MACHINES", "PEER", "QUANTITIES", "TITAN_X", "Choice", "Clock", "Engine", "Machine",

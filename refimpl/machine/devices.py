@@ -10,7 +10,7 @@ from kernels.targets import gpu
 from kernels.targets.shim import cuda
 from refimpl.machine import here
 from refimpl.machine.timing import Run, by
-from refimpl.machine.work import MachineError
+from refimpl.text import MachineError
 
 Direction = Literal["out", "in"]
 

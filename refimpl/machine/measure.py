@@ -18,10 +18,11 @@ from refimpl.machine.devices import Device, Direction, device_at_hand
 from refimpl.machine.measured_profile import Copies, Profile, key
 from refimpl.machine.model import Choice, in_order
 from refimpl.machine.timing import Run, least_in_turns, replay
-from refimpl.machine.work import MachineError, Option
+from refimpl.machine.work import Option
 from refimpl.network.call import Call
 from refimpl.network.network import Network
 from refimpl.network.tensor import Tensor
+from refimpl.text import MachineError
 
 ALIGNMENT = 64  #: float32 elements between the starts of two arrays: 256 bytes
 SMALL_COPY, LARGE_COPY = 1 << 14, 1 << 24  #: float32 elements

@@ -22,9 +22,8 @@ from refimpl.machine.files import replacing
 from refimpl.machine.gpus import ASSUMED, TITAN_X_EFFICIENCY
 from refimpl.machine.model import Choice, Machine, Source, in_order
 from refimpl.machine.tiers import HOST
-from refimpl.machine.work import MachineError
 from refimpl.network.call import Call
-from refimpl.text import contents, shown
+from refimpl.text import MachineError, contents, shown
 
 FORMAT, VERSION = "refimpl profile", 1
 COMMAND = "refimpl profile NETWORK --batch N --out FILE.json"

@@ -20,9 +20,9 @@ from typing import Any, Literal, NamedTuple
 from refimpl.machine.catalogues import checked_catalogue, options
 from refimpl.machine.ring import TEN_GIGABIT, Ring
 from refimpl.machine.tiers import HOST, Tier, check_tiers
-from refimpl.machine.work import MachineError, Option, Work
+from refimpl.machine.work import Option, Work
 from refimpl.network import Call
-from refimpl.text import shown
+from refimpl.text import MachineError, shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 from refimpl.machine.catalogues import checked_catalogue
 from refimpl.machine.gpus import ASSUMED, TITAN_X_EFFICIENCY
 from refimpl.machine.model import FIGURES, Efficiency, Machine, Source
-from refimpl.machine.work import MachineError
-from refimpl.text import closest, one_line, shown
+from refimpl.text import MachineError, closest, one_line, shown
 
 PREFIXES = {
     "n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,

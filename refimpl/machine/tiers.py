@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from refimpl.machine.work import MachineError
-from refimpl.text import offer
+from refimpl.text import MachineError, offer
 
 HOST, PEER = "host", "peer"
 
@@ -53,3 +52,11 @@ def check_tiers(tiers: Sequence[Tier]) -> None:
         raise MachineError(f"the tiers are {', '.join(names)}; name each once")
     if HOST not in names:
         raise MachineError("the tiers lack host, where the batch comes from; add it, as in peer:12GiB,host:32GiB")
+
+
+PINNED_BYTES = 512  #: buffers in the pinned arena start at multiples of this
+
+
+def pinned_size(nbytes: int) -> int:
+    """Bytes of the pinned arena that a buffer takes."""
+    return -(-nbytes // PINNED_BYTES) * PINNED_BYTES

@@ -5,18 +5,12 @@ from __future__ import annotations
 from math import inf
 from typing import Literal, NamedTuple
 
-from refimpl.text import RefimplError
-
 #: Arithmetic of one kind runs at one share of the machine's peak: convolution without transforms, forward and in the
 #: two backward passes; products of matrices (fully connected layers, and the point-by-point products of an FFT).
 Kind = Literal["forward", "backward", "products"]
 
 #: Memory traffic: arrays read and written in order, or rearranged (transforms, columns).
 Traffic = Literal["streaming", "transforms"]
-
-
-class MachineError(RefimplError, ValueError):
-    """A machine, a catalogue or a profile that cannot be used as asked; the message says what would do."""
 
 
 class Work(NamedTuple):

@@ -16,8 +16,7 @@ from refimpl.machine.here import current_gpu, rough_cpu
 from refimpl.machine.measured_profile import machine_from_profile
 from refimpl.machine.model import FIGURES, Efficiency, Machine
 from refimpl.machine.own_machine import described
-from refimpl.machine.work import MachineError
-from refimpl.text import closest, shown, toml_tables
+from refimpl.text import MachineError, closest, shown, toml_tables
 
 __all__ = ["like", "named"]
 

@@ -11,7 +11,7 @@ liveness.  `Window` is a whole prefetch: the search of vDNN's Figure 10.
 from refimpl.memory import Allocator, Pool
 from refimpl.names.modules import MODULES
 from refimpl.planner.baseline import Buffers, ByWorkspace, Departures, Releases
-from refimpl.planner.codec import Codec
+from refimpl.planner.codec import BoundStore, Codec
 from refimpl.planner.last_consumer import LastConsumerSends
 from refimpl.planner.slots import (
     Algorithms,
@@ -22,7 +22,6 @@ from refimpl.planner.slots import (
     BoundPinned,
     BoundPrefetch,
     BoundRecompute,
-    BoundStore,
     Cache,
     Feature,
     Liveness,

@@ -1,7 +1,7 @@
 """One readable loop that asks the slots and writes a program; the program's listing and its proof."""
 
 from refimpl.planner.codec import Codec
-from refimpl.planner.context import PlanContext
+from refimpl.planner.context import Fate, PlanContext
 from refimpl.planner.errors import DoesNotFit, TooSlow
 from refimpl.planner.fixed import FixedAddresses, fixed_addresses
 from refimpl.planner.instructions import (
@@ -11,7 +11,6 @@ from refimpl.planner.instructions import (
     CopyIn,
     CopyOut,
     Counts,
-    Fate,
     Free,
     FromStore,
     HostCopy,
@@ -25,9 +24,9 @@ from refimpl.planner.instructions import (
 )
 from refimpl.planner.loop import plan
 from refimpl.planner.losses import Losses
-from refimpl.planner.program import Program, Trial
+from refimpl.planner.program import Program
 from refimpl.planner.setup import BASELINE, SLOTS, Setup, SetupError
-from refimpl.planner.setup_search import Search
+from refimpl.planner.setup_search import Search, Trial
 from refimpl.planner.verify import Proof, Unsafe
 
 __all__ = [

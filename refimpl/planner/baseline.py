@@ -6,13 +6,15 @@ from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from refimpl.machine import HOST, Choice
+from refimpl.machine.tiers import HOST, pinned_size
 from refimpl.network import Call, Step, Tensor
 from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
-from refimpl.planner.instructions import pinned_size
+
+if TYPE_CHECKING:
+    from refimpl.machine import Choice
 
 # -- nothing is dropped, offloaded, prefetched or evicted --------------------------------------------------------------
 

@@ -6,33 +6,28 @@ The network, the machine and the budget; which steps use which tensor; each map'
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from typing import TYPE_CHECKING, Literal
 
-from refimpl.machine import HOST, Machine
+from refimpl.machine.tiers import HOST, pinned_size
 from refimpl.memory import UNLIMITED
-from refimpl.network import Call, Network, Step, Tensor
+from refimpl.network import Network, Step, Tensor
 from refimpl.planner.errors import PinnedDoesNotFit, Room
-from refimpl.planner.instructions import Fate, FateName, pinned_size
+
+if TYPE_CHECKING:
+    from refimpl.machine import Machine
+
+FateName = Literal["keep", "offload", "drop"]
 
 
-@lru_cache(maxsize=8)
-def call_seconds(network: Network, machine: Machine) -> dict[Call, float]:
-    """Seconds of every call, with its fastest algorithm if it has several."""
-    return {call: machine.seconds(call) for step in network.steps for call in step.calls}
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """Keep, offload or drop: what a map does between its last forward and its first backward use, and who chose it."""
 
-
-@lru_cache(maxsize=8)
-def fastest_seconds(network: Network, machine: Machine) -> tuple[float, ...]:
-    """Seconds of every step with the fastest algorithms, in the order of the steps."""
-    seconds = call_seconds(network, machine)
-    return tuple(sum(seconds[call] for call in step.calls) for step in network.steps)
-
-
-@lru_cache(maxsize=8)
-def fastest_rest(network: Network, machine: Machine) -> tuple[float, ...]:
-    """Seconds that every step and all later ones take at least, in the order of the steps."""
-    return tuple(accumulate(reversed(fastest_seconds(network, machine))))[::-1]
+    name: FateName
+    module: str
+    reason: str
 
 
 @lru_cache(maxsize=8)

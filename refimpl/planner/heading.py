@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from refimpl.machine import Machine
+from refimpl.machine.seconds import fastest_seconds
 from refimpl.network import Network
-from refimpl.planner.context import fastest_seconds
 
 
 class Opaque(NamedTuple):

@@ -16,14 +16,8 @@ from refimpl.planner.codec import Codec
 COMPUTE = 0  #: the stream that every kernel runs on
 NETWORK_STREAM = "network"  #: the name of the stream of collective calls
 HOST_STREAM = "host"  #: the name of the stream of the host's threads, which is the last one
-PINNED_BYTES = 512  #: buffers in the pinned arena start at multiples of this
 DEVICE = "device"  #: the memory of kernels; the others are the tiers, HOST first among them, and the store
 STORE = "store"  #: ordinary memory of the host, in which maps may take fewer bytes
-
-
-def pinned_size(nbytes: int) -> int:
-    """Bytes of the pinned arena that a buffer takes."""
-    return -(-nbytes // PINNED_BYTES) * PINNED_BYTES
 
 
 @dataclass(slots=True, eq=False)
@@ -198,17 +192,6 @@ class Wait:
 
 Work = Launch | Copy | HostCopy  #: what keeps a stream busy
 Instruction = Allocate | Free | Work | Record | Wait
-
-FateName = Literal["keep", "offload", "drop"]
-
-
-@dataclass(frozen=True, slots=True)
-class Fate:
-    """Keep, offload or drop: what a map does between its last forward and its first backward use, and who chose it."""
-
-    name: FateName
-    module: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

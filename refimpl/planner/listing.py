@@ -13,12 +13,12 @@ from itertools import groupby
 
 from refimpl.machine import HOST
 from refimpl.network import NetworkError, Tensor
+from refimpl.planner.context import Fate
 from refimpl.planner.heading import heading
 from refimpl.planner.instructions import (
     DEVICE,
     Allocate,
     Copy,
-    Fate,
     Free,
     HostCopy,
     Instruction,

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from refimpl.machine import Choice
+from refimpl.machine.seconds import call_seconds
 from refimpl.network import Call, Step, Tensor
-from refimpl.planner.context import PlanContext, call_seconds
+from refimpl.planner.context import PlanContext
 from refimpl.planner.device_memory import DeviceMemory
 from refimpl.planner.errors import NotTheFastest
 from refimpl.planner.instructions import COMPUTE, CopyIn, CopyOut, Launch

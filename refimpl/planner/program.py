@@ -12,30 +12,16 @@ from typing import TYPE_CHECKING, Any
 from refimpl.machine import Machine, Timeline, simulate
 from refimpl.memory.allocation_trace import Event
 from refimpl.network import Network, Tensor
-from refimpl.planner.instructions import Allocate, Copy, Counts, Fate, Free, Instruction, Launch, Lifetime, StepRow
+from refimpl.planner.context import Fate
+from refimpl.planner.instructions import Allocate, Copy, Counts, Free, Instruction, Launch, Lifetime, StepRow
 from refimpl.planner.setup import Setup
 from refimpl.text import counted
 
 if TYPE_CHECKING:
     from refimpl.machine.possible import MachineSeconds, PossibleMachines
     from refimpl.planner.listing import Selection
+    from refimpl.planner.setup_search import Trial
     from refimpl.planner.verify import Proof
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A setup that was planned by a search, and the result."""
-
-    setup: str
-    fits: bool
-    peak_bytes: int | None = None  #: the most that was in use, if it fits
-    seconds: float | None = None  #: an iteration, as planned
-    predicted: float | None = None  #: its seconds by the search's own model, if it has one
-    note: str = ""  #: how the search chose it
-    failure: str = ""  #: the step that does not fit, and the missing bytes
-
-    def __str__(self) -> str:
-        return self.setup
 
 
 @dataclass(eq=False)

@@ -10,12 +10,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from refimpl.machine import HOST, Machine
+from refimpl.machine.tiers import HOST
 from refimpl.memory import Allocator, BestFit
 from refimpl.planner import baseline, slots
+from refimpl.planner.codec import PoolSearch
 from refimpl.text import UNITS, RefimplError
+
+if TYPE_CHECKING:
+    from refimpl.machine import Machine
 
 #: Slot → the base class of its modules, in the order in which modules are bound and shown.
 KINDS: dict[str, type] = {
@@ -129,7 +133,7 @@ class Setup:
     @property
     def quick(self) -> Setup:
         """The setup that a hint plans: this one; of a long search, one that tries fewer candidates."""
-        if isinstance(self.allocator, slots.PoolSearch):
+        if isinstance(self.allocator, PoolSearch):
             return dataclasses.replace(self, allocator=self.allocator.quick)
         return self
 

@@ -11,13 +11,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from refimpl.planner.baseline import NoOffload
 from refimpl.planner.context import PlanContext
 from refimpl.planner.errors import DoesNotFit
-from refimpl.planner.program import Program, Trial
 from refimpl.planner.setup import FIELDS, SLOTS, Setup, SetupError, module_text
+
+if TYPE_CHECKING:
+    from refimpl.planner.program import Program
 
 
 @dataclass(frozen=True)
@@ -121,3 +123,19 @@ class Attempts:
         if self.best is None or program.planned_seconds < self.best.planned_seconds:
             self.best = program
         return program
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A setup that was planned by a search, and the result."""
+
+    setup: str
+    fits: bool
+    peak_bytes: int | None = None  #: the most that was in use, if it fits
+    seconds: float | None = None  #: an iteration, as planned
+    predicted: float | None = None  #: its seconds by the search's own model, if it has one
+    note: str = ""  #: how the search chose it
+    failure: str = ""  #: the step that does not fit, and the missing bytes
+
+    def __str__(self) -> str:
+        return self.setup

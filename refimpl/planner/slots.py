@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
 
-from refimpl.machine import HOST, Choice
+from refimpl.machine.tiers import HOST
 from refimpl.network import Call, Step, Tensor
-from refimpl.planner.codec import Codec
 from refimpl.planner.context import PlanContext
+
+if TYPE_CHECKING:
+    from refimpl.machine import Choice
 
 Feature = Literal[
     "release",  # liveness: a tensor that is not needed for a while is let go in between
@@ -211,26 +213,6 @@ class BoundAlgorithms(Protocol):
 # -- allocator ---------------------------------------------------------------------------------------------------------
 
 
-class PoolSearch(ABC):
-    """Base class, beside `Allocator`, of an allocator that plans more than once: it searches for its pool's layout."""
-
-    @abstractmethod
-    def search(self, attempt: Callable[..., Any], budget: int, fixed_order: bool) -> Any:
-        """The program in the pool that was found; raises `DoesNotFit` where that would exceed `budget` bytes.
-
-        Args:
-            attempt: `attempt(nbytes, lag=None, allocator=self)` plans in a pool of `nbytes`, or raises `DoesNotFit`;
-                with a `lag`, released bytes go back after that number of steps, though a copy of them may still run.
-            budget: bytes.
-            fixed_order: whether the iteration's allocations are the same in every pool that they fit.
-        """
-
-    @property
-    def quick(self) -> Any:
-        """The same search for a hint: it finds no other pool, but where nothing fits, it need not say what would."""
-        return self
-
-
 # -- pinned ------------------------------------------------------------------------------------------------------------
 
 
@@ -265,31 +247,4 @@ class BoundPinned(Protocol):
         """Told when a copy in has been issued, and where the limit leaves no room for a copy that is outdated.
 
         True takes the buffer back, and the copy with it.
-        """
-
-
-class BoundStore(BoundPinned, Protocol):
-    """Also which maps go from pinned memory to the store, and when they come back.
-
-    `place` is called before a map comes back, too.
-    """
-
-    codec: Codec  #: how a map is written there
-
-    lag: int  #: without a limit, the number of steps from which a map has left until its buffer serves another
-
-    def bytes_in_store(self, tensor: Tensor, step: Step) -> int | None:
-        """Asked when a map leaves at `step`: the bytes that it is expected to take there; None: it stays raw."""
-
-    @property
-    def room(self) -> int:
-        """Bytes of the largest hole in the pinned memory that has been taken so far."""
-
-    def emptied(self, tensor: Tensor) -> None:
-        """Told when a map is in the store, or its raw copy is of no use: its buffer can serve another."""
-
-    def next_wanted(self, step: Step) -> Tensor | None:
-        """Asked before every backward step, again and again until it answers None: a map to come back now.
-
-        `place` is called for it before the next question.
         """

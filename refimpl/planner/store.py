@@ -17,13 +17,15 @@ from heapq import heappop, heappush
 from typing import cast
 
 from refimpl.machine import HOST, Machine
+from refimpl.machine.tiers import pinned_size
 from refimpl.memory import UNLIMITED
 from refimpl.network import Step, Tensor
+from refimpl.planner.codec import BoundStore
 from refimpl.planner.context import PlanContext
-from refimpl.planner.instructions import FromStore, ToStore, pinned_size
+from refimpl.planner.instructions import FromStore, ToStore
 from refimpl.planner.order import Block, Order
 from refimpl.planner.pinned_memory import PinnedMemory
-from refimpl.planner.slots import BoundStore, Pinned
+from refimpl.planner.slots import Pinned
 
 
 class StoredMaps(PinnedMemory):

@@ -20,7 +20,7 @@ from refimpl.machine import Timeline
 from refimpl.network import Network, Step
 from refimpl.network.accounting import network_wide_bytes, summary, total
 from refimpl.planner import HostCopy, Program, ToStore
-from refimpl.planner.slots import PoolSearch
+from refimpl.planner.codec import PoolSearch
 from refimpl.report.comparison import Compared, Spread, shortest
 from refimpl.report.figures import average_live_bytes, choices, fragmentation, title, traffic
 from refimpl.report.markdown import markdown_table

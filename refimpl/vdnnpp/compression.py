@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from math import ceil
 from typing import ClassVar
 
+from refimpl.machine.tiers import pinned_size
 from refimpl.network import Network, Step, Tensor
 from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
-from refimpl.planner.instructions import pinned_size
 from refimpl.vdnnpp.packing import SLOTS, WORKERS, ZERO_VALUE
 from refimpl.vdnnpp.pinned import SharedBuffers
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.machine import HOST
+from refimpl.machine.tiers import PINNED_BYTES, pinned_size
 from refimpl.memory.fits import FitPool
 from refimpl.memory.free_list import FreeList
 from refimpl.network import Tensor
 from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
-from refimpl.planner.instructions import PINNED_BYTES, pinned_size
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from typing import ClassVar
 from refimpl.memory import UNLIMITED, Allocator, BothEnds
 from refimpl.memory.allocation_trace import Event, PoolSize, Trace, fullest, ideal, replay, rounded
 from refimpl.network import Step
-from refimpl.planner import Program, slots
+from refimpl.planner import Program
+from refimpl.planner.codec import PoolSearch
 from refimpl.planner.errors import DoesNotFit, PoolDoesNotFit
 from refimpl.planner.instructions import CopyOut, Free
 from refimpl.text import RefimplError
@@ -64,7 +65,7 @@ def find_pool(events: Trace, allocator: Allocator, limit: int = UNLIMITED) -> Po
 
 
 @dataclass(frozen=True)
-class FoundPool(BothEnds, slots.PoolSearch):
+class FoundPool(BothEnds, PoolSearch):
     """Right placement, in a pool of the size that the search found.
 
     That size depends on how soon the bytes of offloaded maps are free again.  If they are at the barrier, no kernel

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from refimpl.fit.least_budget import MIB, least_budget
 from refimpl.machine import HOST, Choice, Machine
 from refimpl.machine.gpus import MACHINES
+from refimpl.machine.tiers import pinned_size
 from refimpl.memory import ALLOCATORS, UNLIMITED, BestFit
 from refimpl.network import Call, Network, Step, Tensor
 from refimpl.planner import Codec, DoesNotFit, Launch, PlanContext, Program, Setup, plan, slots
@@ -31,7 +32,6 @@ from refimpl.planner.baseline import (
     NoRecompute,
 )  # fmt: skip
 from refimpl.planner.device_memory import DeviceMemory
-from refimpl.planner.instructions import pinned_size
 from refimpl.planner.loop import Planner
 from refimpl.planner.mover import Mover
 from tests.refimpl.drawn_networks import networks

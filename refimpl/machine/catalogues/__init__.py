@@ -16,8 +16,9 @@ from typing import Any
 
 from refimpl.machine.catalogues import cudnn4, own, own_attention
 from refimpl.machine.convolution import Convolution
-from refimpl.machine.work import MachineError, Option
+from refimpl.machine.work import Option
 from refimpl.network.call import Call
+from refimpl.text import MachineError
 
 #: Family of choosable calls → what a catalogue sees of one; equal ones have equal options.
 OPTIONS_KEY: dict[str, Callable[[Call], Hashable]] = {

@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
+from refimpl.machine.seconds import fastest_seconds
 from refimpl.network import Tensor
 from refimpl.planner import PlanContext, Setup, slots
 from refimpl.planner.baseline import FastestThatFits, LayerWise
-from refimpl.planner.context import fastest_seconds
 from refimpl.studies.neighbours.on_demand import Rematerialized
 
 

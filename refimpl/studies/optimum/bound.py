@@ -22,9 +22,9 @@ from itertools import pairwise
 from typing import Any
 
 from refimpl.machine import Choice, Machine
+from refimpl.machine.seconds import fastest_seconds
 from refimpl.network import Call, Network, Step, Tensor
 from refimpl.planner import PlanContext
-from refimpl.planner.context import fastest_seconds
 from refimpl.text import RefimplError
 
 #: What plans have to respect, and the programme does not.

@@ -18,13 +18,13 @@ from kernels.targets.launch import KernelLaunch
 from refimpl.machine import cpu_costs, cpu_model, here
 from refimpl.machine.catalogues import options
 from refimpl.machine.cpu_model import CalibratedCpu, Units, algorithm_arguments, call_arguments, launches
-from refimpl.machine.work import MachineError
 from refimpl.names import machines as named
 from refimpl.names.machines import named as machine
 from refimpl.names.presets import setup
 from refimpl.network import Network, zoo
 from refimpl.planner import Launch, plan
 from refimpl.studies.bench.training import NETWORKS
+from refimpl.text import MachineError
 from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import CONVENTIONS, SMALLEST, every_option, smallest
 from tests.refimpl.machine import cpu_campaign, cpu_reference

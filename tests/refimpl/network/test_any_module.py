@@ -17,13 +17,13 @@ import refimpl
 from refimpl import NetworkError
 from refimpl.machine.devices import Cpu
 from refimpl.machine.measure import Bench
-from refimpl.machine.work import MachineError
 from refimpl.network import Network
 from refimpl.planner.context import PlanContext
 from refimpl.planner.heading import heading, opaque_shares
 from refimpl.report.json import plan_json
 from refimpl.report.tables import plan_table
 from refimpl.report.uncounted import uncounted
+from refimpl.text import MachineError
 from tests.messages import raises_naming
 
 torch = pytest.importorskip("torch")

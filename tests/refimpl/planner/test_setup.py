@@ -11,6 +11,7 @@ from refimpl.memory import ALLOCATORS
 from refimpl.names.presets import PRESETS
 from refimpl.planner import SLOTS, PlanContext, SetupError, slots
 from refimpl.planner.baseline import LayerWise, NetworkWide
+from refimpl.planner.codec import PoolSearch
 from tests.messages import raises_naming
 from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, PrefetchAhead, setup
 
@@ -101,6 +102,6 @@ def test_a_search_names_what_it_chooses_itself() -> None:
 
 def test_a_hint_searches_for_no_pool() -> None:
     searching = PRESETS["vdnnpp-all"].setup
-    assert isinstance(searching.allocator, slots.PoolSearch)
+    assert isinstance(searching.allocator, PoolSearch)
     assert searching.quick == dataclasses.replace(searching, allocator=searching.allocator.quick) != searching
     assert setup().quick == setup()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from refimpl.machine import Choice, Span, Tier
+from refimpl.machine.tiers import pinned_size
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network, Tensor
 from refimpl.network.tensor import Kind
@@ -16,7 +17,6 @@ from refimpl.planner import BASELINE, Launch, PlanContext, plan
 from refimpl.planner.cache_of_maps import CacheOfMaps
 from refimpl.planner.errors import DoesNotFit
 from refimpl.planner.heading import Opaque, heading, mark, opaque_shares
-from refimpl.planner.instructions import pinned_size
 from refimpl.planner.largest import unlimited, unlimited_baseline
 from refimpl.planner.losses import Losses
 from tests.messages import raises_naming

@@ -13,13 +13,14 @@ import pytest
 
 from refimpl.machine import HOST, Clock, Machine
 from refimpl.machine.gpus import MACHINES
+from refimpl.machine.tiers import pinned_size
 from refimpl.network import Step, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, Program, plan
 from refimpl.planner.baseline import NoPrefetch
 from refimpl.planner.context import PlanContext
 from refimpl.planner.errors import PinnedDoesNotFit
-from refimpl.planner.instructions import FromStore, ToStore, pinned_size
+from refimpl.planner.instructions import FromStore, ToStore
 from refimpl.planner.order import Block, Order
 from refimpl.planner.store import pinned_memory
 from refimpl.vdnnpp import Compressed, OnDemand

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from refimpl.machine import Tier
+from refimpl.machine.tiers import pinned_size
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.planner.errors import PinnedDoesNotFit
-from refimpl.planner.instructions import pinned_size
 from refimpl.planner.verify import Unsafe
 from refimpl.superneurons import UnifiedTensorPool
 from refimpl.vdnnpp import Compressed

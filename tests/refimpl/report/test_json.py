@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from refimpl.machine.tiers import pinned_size
 from refimpl.network.accounting import network_wide_bytes
 from refimpl.planner import DoesNotFit, plan
-from refimpl.planner.instructions import pinned_size
 from refimpl.report.json import FIELDS, misfit_json, plan_json
 from refimpl.report.times import step_times
 from refimpl.vdnnpp.packing import packed_limit

@@ -18,13 +18,13 @@ from refimpl.backend.cpu import CpuDevice
 from refimpl.backend.device import Sizes
 from refimpl.fit.least_budget import least_budget, remedies
 from refimpl.machine import HOST, Machine, MachineError, Tier
+from refimpl.machine.tiers import pinned_size
 from refimpl.names import presets
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, Program, Setup, SetupError, plan
 from refimpl.planner.baseline import BufferAMap
 from refimpl.planner.errors import PinnedDoesNotFit
-from refimpl.planner.instructions import pinned_size
 from refimpl.planner.largest import largest
 from refimpl.report.chrome_trace import chrome_trace
 from refimpl.superneurons import UnifiedTensorPool

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 
 from refimpl.machine import MACHINES
+from refimpl.machine.tiers import pinned_size
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, Program, plan
-from refimpl.planner.instructions import pinned_size
 from refimpl.vdnn import ALL, CONV, OffloadInputs, static
 from tests.refimpl.drawn_networks import networks
 

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from refimpl.machine.gpus import MACHINES
+from refimpl.machine.tiers import pinned_size
 from refimpl.names.presets import setup
 from refimpl.network import VDNN, Builder, Conventions, Network, Tensor
 from refimpl.network.conventions import VDNNPP
@@ -21,7 +22,7 @@ from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, PlanContext, Program, Setup, plan
 from refimpl.planner.baseline import BufferAMap
 from refimpl.planner.errors import PinnedDoesNotFit
-from refimpl.planner.instructions import FromStore, ToStore, pinned_size
+from refimpl.planner.instructions import FromStore, ToStore
 from refimpl.studies.reproduce.vdnnpp.published import DENSITIES_PER_CENT, KEPT_MIB, RAW_MIB
 from refimpl.vdnnpp import Compressed, OnDemand
 from refimpl.vdnnpp.compression import never_negative, stored_bytes

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refimpl.backend import CopiesEarly, CopiesLate, Drawn, LegalOrder, ProgramOrder, Trainer
+from refimpl.machine.tiers import pinned_size
 from refimpl.names import presets
 from refimpl.network import Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.planner import Program, Setup, ToStore
 from refimpl.planner.errors import PinnedDoesNotFit
-from refimpl.planner.instructions import pinned_size
 from refimpl.vdnnpp import Compressed
 from refimpl.vdnnpp.compression import never_negative
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trainer
