@@ -22,7 +22,7 @@ WORDS, LINES = 150, 12  #: a minute, of prose and of code
 BEGIN, END = "<!-- begin walk -->", "<!-- end walk -->"
 PATH = (
     "tutorials/11_streams_events_pinned_memory.ipynb", "tutorials/03_vdnn.ipynb", "refimpl/vdnn/offload.py",
-    "refimpl/planner/window.py", "refimpl/planner/order.py", "refimpl/planner/verify/happens_before.py",
+    "refimpl/slots/window.py", "refimpl/planner/order.py", "refimpl/planner/verify/happens_before.py",
     "tests/refimpl/vdnn/test_pitfalls.py", "tests/refimpl/vdnn/test_prefetch.py", "tutorials/labs/a2_waits.py",
     "tutorials/labs/a5_offload_and_prefetch.py",
 )  # fmt: skip

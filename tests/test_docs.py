@@ -206,7 +206,7 @@ def test_readers_need_public_names_only(page: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "found"),
     [
-        ("from refimpl.planner.baseline import LayerWise", ["refimpl.planner.baseline.LayerWise"]),
+        ("from refimpl.slots.baseline import LayerWise", ["refimpl.slots.baseline.LayerWise"]),
         ("from refimpl.names import modules", ["refimpl.names.modules"]),
         ("import refimpl.planner.loop", ["refimpl.planner.loop"]),
         ("from kernels.checks.conv_shape import Pair", ["kernels.checks.conv_shape.Pair"]),

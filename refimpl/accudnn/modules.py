@@ -15,9 +15,9 @@ from refimpl.accudnn.choice import Decision, caps_within, choose
 from refimpl.accudnn.performance_model import Candidate, Model, within
 from refimpl.accudnn.schedule import scheduled
 from refimpl.network import Step, Tensor
-from refimpl.planner import slots
-from refimpl.planner.baseline import Chooser, Departures, least
-from refimpl.planner.context import PlanContext
+from refimpl.slots import questions as slots
+from refimpl.slots.baseline import Chooser, Departures, least
+from refimpl.slots.context import PlanContext
 
 
 class Leaving(NamedTuple):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from refimpl.memory.allocation_trace import rounded
 from refimpl.network import Step
-from refimpl.planner.context import PlanContext
+from refimpl.slots.context import PlanContext
 
 if TYPE_CHECKING:
     import numpy as np

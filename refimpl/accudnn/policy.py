@@ -20,11 +20,11 @@ from refimpl.accudnn.modules import Capped, Everything, Late, modules_of, steps_
 from refimpl.accudnn.performance_model import Model
 from refimpl.memory import Allocator, BestFit, FirstFit
 from refimpl.planner import FixedAddresses, PlanContext, Program, Search, Setup
-from refimpl.planner.baseline import LayerWise, MemoryOptimal, NoOffload, NoPrefetch
 from refimpl.planner.fixed import AddressesDoNotFit
-from refimpl.planner.setup import FIELDS
-from refimpl.planner.setup_search import Attempts
-from refimpl.planner.slots import Prefetch
+from refimpl.slots.baseline import LayerWise, MemoryOptimal, NoOffload, NoPrefetch
+from refimpl.slots.questions import Prefetch
+from refimpl.slots.search import Attempts
+from refimpl.slots.setup import FIELDS
 from refimpl.text import counted
 
 #: Shares of the bytes that are not resident which the model leaves free, for blocks that do not fit their holes: first

@@ -20,8 +20,8 @@ from refimpl.network import Network
 from refimpl.network.imported.any_batch import Batches
 from refimpl.network.zoo import build
 from refimpl.planner import BASELINE, Setup, plan
-from refimpl.planner.baseline import LayerWise
 from refimpl.planner.largest import attempt, largest, unlimited, unlimited_baseline
+from refimpl.slots.baseline import LayerWise
 
 LAYER_WISE = BASELINE.replace(liveness=LayerWise())
 

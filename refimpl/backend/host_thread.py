@@ -2,8 +2,9 @@
 Another one reduces gradients.
 
 The work on it is done in order, as on any stream; each piece is shared by as many threads as there are cores.  How a
-map is written in the store is its codec's (`refimpl.planner.codec`), and the only one is vDNN++'s, which compresses:
-the figures of the last iteration say so.  What a map takes in the store is written down: it depends on the map.
+map is written in the store is its codec's (`refimpl.slots.planner_only`), and the only one is vDNN++'s, which
+compresses: the figures of the last iteration say so.  What a map takes in the store is written down: it depends on the
+map.
 
 A piece that fails, or that never ends, must not become a hang.  Those after a failed piece are skipped and count as
 ended, and every waiting thread gets the error.  A wait has a time limit, and its error names the piece.
@@ -24,8 +25,8 @@ from refimpl.backend.orders import awaited
 from refimpl.backend.run_errors import DeviceFailed, RunError
 from refimpl.network import Tensor
 from refimpl.planner import HostCopy, Launch, Program, Record, ToStore, Wait, Work
-from refimpl.planner.codec import StoredCopy
 from refimpl.planner.instructions import HOST_STREAM, NETWORK_STREAM
+from refimpl.slots.planner_only import StoredCopy
 
 PATIENCE = 120.0  #: seconds without the end of any piece, after which a wait is given up
 

@@ -18,8 +18,8 @@ from refimpl.names.presets import NEIGHBOURS, PRESETS
 from refimpl.network.conventions import SUFFIXES
 from refimpl.network.zoo import FAMILIES, NETWORKS, PLAIN
 from refimpl.planner import Setup
-from refimpl.planner.setup import parameters, text_of
 from refimpl.report.markdown import markdown_table
+from refimpl.slots.setup import parameters, text_of
 from refimpl.text import counted, size
 
 MACHINES_HEAD = ["name", "memory", "TFLOP/s", "GB/s", "link GB/s", "SMs", "catalogue"]

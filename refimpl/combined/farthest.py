@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.network import Tensor
-from refimpl.planner import PlanContext, slots
+from refimpl.planner import PlanContext
+from refimpl.slots import questions as slots
 
 NEVER = 1 << 60  #: the step of a tensor that no step needs any more
 

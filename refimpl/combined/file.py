@@ -23,8 +23,8 @@ from refimpl.combined.fates import WORDS, Fates, Word
 from refimpl.combined.modules import Dropped, InTime, Offloaded
 from refimpl.network import Tensor
 from refimpl.planner import CopyOut, Launch, PlanContext, Program, Setup, SetupError
-from refimpl.planner.baseline import LayerWise, NoPrefetch
-from refimpl.planner.setup import FIELDS
+from refimpl.slots.baseline import LayerWise, NoPrefetch
+from refimpl.slots.setup import FIELDS
 from refimpl.text import closest, contents, size
 
 BASELINE = Setup("baseline")

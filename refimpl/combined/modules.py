@@ -11,8 +11,9 @@ from typing import ClassVar, Literal, NamedTuple
 from refimpl.combined.fates import Fates, by_name
 from refimpl.machine.seconds import fastest_seconds
 from refimpl.network import Step, Tensor
-from refimpl.planner import PlanContext, slots
-from refimpl.planner.baseline import Chooser, Departures, fastest_within
+from refimpl.planner import PlanContext
+from refimpl.slots import questions as slots
+from refimpl.slots.baseline import Chooser, Departures, fastest_within
 
 # -- recompute ---------------------------------------------------------------------------------------------------------
 

@@ -34,8 +34,8 @@ from refimpl.combined.seeds import ADDRESSES, ALGORITHMS, EARLY, FEW, family, fr
 from refimpl.memory import BestFit, BothEnds
 from refimpl.network import Tensor
 from refimpl.planner import FixedAddresses, PlanContext, Program, Search, Setup, SetupError
-from refimpl.planner.baseline import NoCache
-from refimpl.planner.setup import FIELDS
+from refimpl.slots.baseline import NoCache
+from refimpl.slots.setup import FIELDS
 
 POINTS = 3  #: papers' programs that are seeds: the fastest is not always the one with the most to gain
 NEAR = 1.5  #: times the best seconds: a plan of a seed or a paper that takes longer is given up, and time is saved

@@ -25,8 +25,9 @@ from refimpl.combined.file import setup_with
 from refimpl.combined.maps import Maps
 from refimpl.combined.modules import InTime, OnceDrained
 from refimpl.memory import BestFit, BothEnds
-from refimpl.planner import FixedAddresses, Setup, slots
-from refimpl.planner.baseline import FastestThatFits, MemoryOptimal
+from refimpl.planner import FixedAddresses, Setup
+from refimpl.slots import questions as slots
+from refimpl.slots.baseline import FastestThatFits, MemoryOptimal
 
 FASTEST = Capped(())  #: the fastest algorithms
 ALGORITHMS: tuple[slots.Algorithms, ...] = (OnceDrained(), FastestThatFits(), FASTEST)

@@ -14,9 +14,9 @@ from refimpl.names.modules import MODULES
 from refimpl.names.presets import PRESETS, baseline
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Program, Search, Setup, SetupError, plan
-from refimpl.planner.codec import PoolSearch
-from refimpl.planner.errors import PinnedDoesNotFit, PoolDoesNotFit
 from refimpl.planner.largest import attempt, least_conceivable, unlimited
+from refimpl.slots.errors import PinnedDoesNotFit, PoolDoesNotFit
+from refimpl.slots.planner_only import PoolSearch
 from refimpl.text import size
 
 MIB = 1 << 20

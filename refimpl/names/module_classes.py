@@ -10,10 +10,10 @@ liveness.  `Window` is a whole prefetch: the search of vDNN's Figure 10.
 
 from refimpl.memory import Allocator, Pool
 from refimpl.names.modules import MODULES
-from refimpl.planner.baseline import Buffers, ByWorkspace, Departures, Releases
-from refimpl.planner.codec import BoundStore, Codec
-from refimpl.planner.last_consumer import LastConsumerSends
-from refimpl.planner.slots import (
+from refimpl.slots.baseline import Buffers, ByWorkspace, Departures, Releases
+from refimpl.slots.last_consumer import LastConsumerSends
+from refimpl.slots.planner_only import BoundStore, Codec
+from refimpl.slots.questions import (
     Algorithms,
     BoundAlgorithms,
     BoundCache,
@@ -32,7 +32,7 @@ from refimpl.planner.slots import (
     Prefetch,
     Recompute,
 )
-from refimpl.planner.window import Window
+from refimpl.slots.window import Window
 
 BoundCompression = BoundStore  #: its earlier name
 

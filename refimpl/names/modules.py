@@ -14,8 +14,9 @@ from refimpl.memory import ALLOCATORS
 from refimpl.names.parameters import with_parameters
 from refimpl.network import NetworkError
 from refimpl.network.imported.own_code import error_line, executed, imported
-from refimpl.planner import SLOTS, FixedAddresses, Setup, SetupError, baseline, setup
-from refimpl.planner.setup import KINDS
+from refimpl.planner import SLOTS, FixedAddresses, Setup, SetupError
+from refimpl.slots import baseline, setup
+from refimpl.slots.setup import KINDS
 from refimpl.text import offer
 
 IN_SLOTS: dict[str, tuple[Any, ...]] = {

@@ -20,7 +20,7 @@ from refimpl import vdnn, vdnnpp
 from refimpl.combined.papers import papers
 from refimpl.names.modules import assignments, from_outside, modules
 from refimpl.planner import BASELINE, Setup, SetupError
-from refimpl.planner.setup import FIELDS
+from refimpl.slots.setup import FIELDS
 from refimpl.superneurons import DynamicWorkspace
 from refimpl.superneurons import presets as stages
 from refimpl.text import offer

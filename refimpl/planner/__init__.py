@@ -1,8 +1,5 @@
 """One readable loop that asks the slots and writes a program; the program's listing and its proof."""
 
-from refimpl.planner.codec import Codec
-from refimpl.planner.context import Fate, PlanContext
-from refimpl.planner.errors import DoesNotFit, TooSlow
 from refimpl.planner.fixed import FixedAddresses, fixed_addresses
 from refimpl.planner.instructions import (
     COMPUTE,
@@ -25,9 +22,12 @@ from refimpl.planner.instructions import (
 from refimpl.planner.loop import plan
 from refimpl.planner.losses import Losses
 from refimpl.planner.program import Program
-from refimpl.planner.setup import BASELINE, SLOTS, Setup, SetupError
-from refimpl.planner.setup_search import Search, Trial
 from refimpl.planner.verify import Proof, Unsafe
+from refimpl.slots.context import Fate, PlanContext
+from refimpl.slots.errors import DoesNotFit, TooSlow
+from refimpl.slots.planner_only import Codec
+from refimpl.slots.search import Search, Trial
+from refimpl.slots.setup import BASELINE, SLOTS, Setup, SetupError
 
 __all__ = [
     "BASELINE", "COMPUTE", "SLOTS", "Allocate", "Codec", "Copy", "CopyIn", "CopyOut", "Counts", "DoesNotFit",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from refimpl.network import Tensor
-from refimpl.planner.slots import BoundCache
+from refimpl.slots.questions import BoundCache
 
 
 class CacheOfMaps:

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from refimpl.machine import Machine
 from refimpl.memory import Allocator
 from refimpl.network import Tensor
-from refimpl.planner.errors import DoesNotFit
 from refimpl.planner.history import Accesses, History
 from refimpl.planner.instructions import COMPUTE, Allocate, Free
 from refimpl.planner.order import Block, Order
-from refimpl.planner.slots import BoundCache
+from refimpl.slots.errors import DoesNotFit
+from refimpl.slots.questions import BoundCache
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,10 @@ from refimpl.memory.fixed_addresses import (
     rounds,
 )
 from refimpl.network import Network
-from refimpl.planner.codec import PoolSearch
-from refimpl.planner.errors import DoesNotFit
 from refimpl.planner.instructions import CopyIn, CopyOut, Launch, Lifetime
 from refimpl.planner.program import Program
+from refimpl.slots.errors import DoesNotFit
+from refimpl.slots.planner_only import PoolSearch
 from refimpl.text import size
 
 SHARES = (1.0, 0.5, 0.0)  #: of the time in which a block drains that nothing else may have its bytes

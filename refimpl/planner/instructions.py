@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from refimpl.machine import HOST, Choice
 from refimpl.network import Call, Step, Tensor
-from refimpl.planner.codec import Codec
+from refimpl.slots.planner_only import Codec
 
 COMPUTE = 0  #: the stream that every kernel runs on
 NETWORK_STREAM = "network"  #: the name of the stream of collective calls

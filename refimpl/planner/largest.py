@@ -15,10 +15,10 @@ from functools import lru_cache
 from refimpl.machine import Machine
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network
-from refimpl.planner.errors import DoesNotFit, PinnedDoesNotFit
 from refimpl.planner.loop import plan
 from refimpl.planner.program import Program
-from refimpl.planner.setup import BASELINE, Setup
+from refimpl.slots.errors import DoesNotFit, PinnedDoesNotFit
+from refimpl.slots.setup import BASELINE, Setup
 
 FIRST_STEP = 64  #: of a descent: one 64th of the way
 

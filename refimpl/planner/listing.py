@@ -13,7 +13,6 @@ from itertools import groupby
 
 from refimpl.machine import HOST
 from refimpl.network import NetworkError, Tensor
-from refimpl.planner.context import Fate
 from refimpl.planner.heading import heading
 from refimpl.planner.instructions import (
     DEVICE,
@@ -31,6 +30,7 @@ from refimpl.planner.instructions import (
     Work,
 )
 from refimpl.planner.program import Program
+from refimpl.slots.context import Fate
 from refimpl.text import counted, duration, size
 
 WIDTH = 100  #: columns

@@ -13,18 +13,18 @@ from refimpl.machine.seconds import fastest_rest
 from refimpl.memory import Allocator
 from refimpl.network import Network, Step, Tensor
 from refimpl.planner.cache_of_maps import CacheOfMaps
-from refimpl.planner.codec import PoolSearch
-from refimpl.planner.context import Fate, PlanContext
 from refimpl.planner.device_memory import DeviceMemory
-from refimpl.planner.errors import DoesNotFit, NotTheFastest, TooSlow
 from refimpl.planner.instructions import COMPUTE, HOST_STREAM, NETWORK_STREAM, Counts, StepRow
 from refimpl.planner.mover import Mover, Streams, Workspace
 from refimpl.planner.order import Order
 from refimpl.planner.pools import largest_smaller
 from refimpl.planner.program import Program
-from refimpl.planner.setup import Setup
-from refimpl.planner.setup_search import Search
 from refimpl.planner.store import pinned_memory
+from refimpl.slots.context import Fate, PlanContext
+from refimpl.slots.errors import DoesNotFit, NotTheFastest, TooSlow
+from refimpl.slots.planner_only import PoolSearch
+from refimpl.slots.search import Search
+from refimpl.slots.setup import Setup
 
 #: The most steps that a released block drains, in the order in which they are tried; None: as long as there is room.
 LAGS = (None, 4, 2, 0)

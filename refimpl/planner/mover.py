@@ -13,13 +13,13 @@ from typing import NamedTuple
 from refimpl.machine import Choice
 from refimpl.machine.seconds import call_seconds
 from refimpl.network import Call, Step, Tensor
-from refimpl.planner.context import PlanContext
 from refimpl.planner.device_memory import DeviceMemory
-from refimpl.planner.errors import NotTheFastest
 from refimpl.planner.instructions import COMPUTE, CopyIn, CopyOut, Launch
 from refimpl.planner.order import Order
 from refimpl.planner.pinned_memory import PinnedMemory
-from refimpl.planner.slots import BoundAlgorithms, BoundCache, BoundRecompute
+from refimpl.slots.context import PlanContext
+from refimpl.slots.errors import NotTheFastest
+from refimpl.slots.questions import BoundAlgorithms, BoundCache, BoundRecompute
 
 
 @dataclass(frozen=True, slots=True)

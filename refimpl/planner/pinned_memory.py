@@ -15,10 +15,10 @@ from collections import Counter, defaultdict
 from refimpl.machine import HOST
 from refimpl.machine.tiers import pinned_size
 from refimpl.network import Step, Tensor
-from refimpl.planner.errors import PinnedDoesNotFit, Room
 from refimpl.planner.history import History
 from refimpl.planner.order import Block, Order
-from refimpl.planner.slots import BoundPinned
+from refimpl.slots.errors import PinnedDoesNotFit, Room
+from refimpl.slots.questions import BoundPinned
 
 
 class PinnedMemory:

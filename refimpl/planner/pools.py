@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from refimpl.memory.base import GRANULARITY
-from refimpl.planner.errors import DoesNotFit
+from refimpl.slots.errors import DoesNotFit
 
 STEPS = 128  #: in the budget
 TRIED = (*range(1, 25), 32, 40, 52, 64)  #: steps below the budget

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 from refimpl.machine import Machine, Timeline, simulate
 from refimpl.memory.allocation_trace import Event
 from refimpl.network import Network, Tensor
-from refimpl.planner.context import Fate
 from refimpl.planner.instructions import Allocate, Copy, Counts, Free, Instruction, Launch, Lifetime, StepRow
-from refimpl.planner.setup import Setup
+from refimpl.slots.context import Fate
+from refimpl.slots.setup import Setup
 from refimpl.text import counted
 
 if TYPE_CHECKING:
     from refimpl.machine.possible import MachineSeconds, PossibleMachines
     from refimpl.planner.listing import Selection
-    from refimpl.planner.setup_search import Trial
     from refimpl.planner.verify import Proof
+    from refimpl.slots.search import Trial
 
 
 @dataclass(eq=False)

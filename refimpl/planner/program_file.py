@@ -19,7 +19,6 @@ from typing import Any
 from refimpl.machine import Choice, Machine
 from refimpl.memory import BestFit
 from refimpl.network import Call, Network, Tensor
-from refimpl.planner.context import PlanContext
 from refimpl.planner.instructions import (
     Allocate,
     CopyIn,
@@ -35,8 +34,9 @@ from refimpl.planner.instructions import (
     Wait,
 )
 from refimpl.planner.program import Program
-from refimpl.planner.setup import Setup
-from refimpl.planner.slots import Pinned
+from refimpl.slots.context import PlanContext
+from refimpl.slots.questions import Pinned
+from refimpl.slots.setup import Setup
 from refimpl.text import RefimplError, one_line, shown
 
 FORMAT = "refimpl program 2"

@@ -20,12 +20,12 @@ from refimpl.machine import HOST, Machine
 from refimpl.machine.tiers import pinned_size
 from refimpl.memory import UNLIMITED
 from refimpl.network import Step, Tensor
-from refimpl.planner.codec import BoundStore
-from refimpl.planner.context import PlanContext
 from refimpl.planner.instructions import FromStore, ToStore
 from refimpl.planner.order import Block, Order
 from refimpl.planner.pinned_memory import PinnedMemory
-from refimpl.planner.slots import Pinned
+from refimpl.slots.context import PlanContext
+from refimpl.slots.planner_only import BoundStore
+from refimpl.slots.questions import Pinned
 
 
 class StoredMaps(PinnedMemory):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from refimpl.machine import Timeline
 from refimpl.planner import DoesNotFit, Program
-from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.report.attribution import Attribution
 from refimpl.report.figures import traffic
+from refimpl.slots.errors import PinnedDoesNotFit
 
 if TYPE_CHECKING:
     from refimpl.machine.possible import MachineSeconds

@@ -20,12 +20,12 @@ from refimpl.machine import Timeline
 from refimpl.network import Network, Step
 from refimpl.network.accounting import network_wide_bytes, summary, total
 from refimpl.planner import HostCopy, Program, ToStore
-from refimpl.planner.codec import PoolSearch
 from refimpl.report.comparison import Compared, Spread, shortest
 from refimpl.report.figures import average_live_bytes, choices, fragmentation, title, traffic
 from refimpl.report.markdown import markdown_table
 from refimpl.report.times import step_times
 from refimpl.report.uncounted import Uncounted, uncounted
+from refimpl.slots.planner_only import PoolSearch
 from refimpl.text import counted, duration, size
 
 WIDTH = 100  #: columns

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from refimpl.network import Layer, Network
 from refimpl.network.tensor import ITEM_BYTES, Tensor
 from refimpl.planner import Program
-from refimpl.planner.context import uses_of
+from refimpl.slots.context import uses_of
 from refimpl.text import counted
 
 BLOCK = 512  #: bytes: PyTorch's allocator hands out multiples of it

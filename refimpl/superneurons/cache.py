@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.network import Tensor
-from refimpl.planner import slots
-from refimpl.planner.context import PlanContext
+from refimpl.slots import questions as slots
+from refimpl.slots.context import PlanContext
 
 
 @dataclass(frozen=True)

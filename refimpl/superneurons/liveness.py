@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from refimpl.network import Step, Tensor
-from refimpl.planner import slots
-from refimpl.planner.context import PlanContext
+from refimpl.slots import questions as slots
+from refimpl.slots.context import PlanContext
 
 Name = TypeVar("Name", bound=Hashable)  #: a tensor, or the name of one
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.network.kinds import LayerKind, with_new
-from refimpl.planner import slots
-from refimpl.planner.baseline import Departures
-from refimpl.planner.context import PlanContext
+from refimpl.slots import questions as slots
+from refimpl.slots.baseline import Departures
+from refimpl.slots.context import PlanContext
 from refimpl.superneurons.prefetch import DISTANCE, check_distance, prefetch_step
 
 

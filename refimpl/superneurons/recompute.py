@@ -18,8 +18,8 @@ from itertools import chain
 from typing import ClassVar
 
 from refimpl.network import Layer, Step, Tensor
-from refimpl.planner import slots
-from refimpl.planner.context import PlanContext
+from refimpl.slots import questions as slots
+from refimpl.slots.context import PlanContext
 from refimpl.superneurons.segments import CHEAP, Segmentation, Strategy
 
 

@@ -28,7 +28,7 @@ from typing import Literal
 
 from refimpl.network import Layer, Step, Tensor
 from refimpl.network.kinds import with_new
-from refimpl.planner.context import PlanContext
+from refimpl.slots.context import PlanContext
 
 #: Kinds of layers whose output is dropped; of those that the paper did not know, all that take one streaming pass
 #: (ours).

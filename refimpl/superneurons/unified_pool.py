@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.memory import BlockHeap
-from refimpl.planner import slots
-from refimpl.planner.baseline import Buffers
-from refimpl.planner.context import PlanContext
+from refimpl.slots import questions as slots
+from refimpl.slots.baseline import Buffers
+from refimpl.slots.context import PlanContext
 
 Heap = BlockHeap
 

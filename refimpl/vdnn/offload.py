@@ -1,10 +1,10 @@
 """vDNN's offload and prefetch (§3.2): the inputs of chosen layers are copied to the host, and back.
 
-What is offloaded is X, a layer's input; the last layer that reads it sends it (`refimpl.planner.last_consumer`).  A
+What is offloaded is X, a layer's input; the last layer that reads it sends it (`refimpl.slots.last_consumer`).  A
 map that several layers read is offloaded if any of them is of a chosen kind.
 
 While a layer runs backward, the map of at most one earlier layer is prefetched (Figure 10).  The search,
-`find_prefetch_layer` of the paper, is in `refimpl.planner.window`, where vDNN++ finds it too.  Which layers make it?
+`find_prefetch_layer` of the paper, is in `refimpl.slots.window`, where vDNN++ finds it too.  Which layers make it?
 Read literally, every layer's backward does, a POOL's too, which then holds the next CONV's X beside its own X, Y and
 dX.  VGG-16 with 256 images would not fit 12 GiB that way, and that it fits is the paper's headline.  So by default a
 POOL's backward does not search; the literal reading is a module of its own.
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.network.kinds import LayerKind, with_new
-from refimpl.planner import slots
-from refimpl.planner.context import PlanContext
-from refimpl.planner.last_consumer import LastConsumerSends
-from refimpl.planner.window import Window
+from refimpl.slots import questions as slots
+from refimpl.slots.context import PlanContext
+from refimpl.slots.last_consumer import LastConsumerSends
+from refimpl.slots.window import Window
 
 
 @dataclass(frozen=True)

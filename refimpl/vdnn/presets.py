@@ -15,15 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from refimpl.planner import Search, Setup, slots
-from refimpl.planner.baseline import (
-    FastestThatFits,
-    LayerWise,
-    MemoryOptimal,
-    NoOffload,
-    NoPrefetch,
-    PerformanceOptimal,
-)
+from refimpl.planner import Search, Setup
+from refimpl.slots import questions as slots
+from refimpl.slots.baseline import FastestThatFits, LayerWise, MemoryOptimal, NoOffload, NoPrefetch, PerformanceOptimal
 from refimpl.vdnn.offload import ALL, CONV, WINDOW
 
 

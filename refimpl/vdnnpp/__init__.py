@@ -13,7 +13,7 @@ or is our reconstruction, and says so.
 | `compression` | which maps threads of the host compress, and when: §4 |
 | `packing` | how: a codec for zeros: §4 |
 
-The search and the rule that the last reader of a map sends it are vDNN's (`refimpl.planner.window`, `last_consumer`).
+The search and the rule that the last reader of a map sends it are vDNN's (`refimpl.slots.window`, `last_consumer`).
 The modules work beside the other papers' modules too.
 """
 

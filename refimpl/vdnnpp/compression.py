@@ -24,8 +24,8 @@ from typing import ClassVar
 
 from refimpl.machine.tiers import pinned_size
 from refimpl.network import Network, Step, Tensor
-from refimpl.planner import slots
-from refimpl.planner.context import PlanContext
+from refimpl.slots import questions as slots
+from refimpl.slots.context import PlanContext
 from refimpl.vdnnpp.packing import SLOTS, WORKERS, ZERO_VALUE
 from refimpl.vdnnpp.pinned import SharedBuffers
 

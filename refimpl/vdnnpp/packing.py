@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refimpl.planner.codec import Codec
+from refimpl.slots.planner_only import Codec
 from refimpl.text import RefimplError
 
 if TYPE_CHECKING:

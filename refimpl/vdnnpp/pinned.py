@@ -15,8 +15,8 @@ from refimpl.machine.tiers import PINNED_BYTES, pinned_size
 from refimpl.memory.fits import FitPool
 from refimpl.memory.free_list import FreeList
 from refimpl.network import Tensor
-from refimpl.planner import slots
-from refimpl.planner.context import PlanContext
+from refimpl.slots import questions as slots
+from refimpl.slots.context import PlanContext
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from refimpl.memory import UNLIMITED, Allocator, BothEnds
 from refimpl.memory.allocation_trace import Event, PoolSize, Trace, fullest, ideal, replay, rounded
 from refimpl.network import Step
 from refimpl.planner import Program
-from refimpl.planner.codec import PoolSearch
-from refimpl.planner.errors import DoesNotFit, PoolDoesNotFit
 from refimpl.planner.instructions import CopyOut, Free
+from refimpl.slots.errors import DoesNotFit, PoolDoesNotFit
+from refimpl.slots.planner_only import PoolSearch
 from refimpl.text import RefimplError
 
 #: Steps after which the bytes of a released map are free again, though its copy may still run; None: at the barrier.

@@ -1,6 +1,6 @@
 """vDNN++'s prefetch (§1): `findPrefetchLayer` of the authors' public code, and the layers that call it.
 
-What a call does is vDNN's search (`refimpl.planner.window`): the nearest layer that offloaded its input and has no
+What a call does is vDNN's search (`refimpl.slots.window`): the nearest layer that offloaded its input and has no
 prefetch yet; a CONV ends the search.  Two things are vDNN++'s:
 
 - Every layer's backward calls it but a ReLU's, which the authors' code takes as part of the layer before, and a
@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from refimpl.network.kinds import LayerKind
-from refimpl.planner.window import Window
+from refimpl.slots.window import Window
 
 
 @dataclass(frozen=True)

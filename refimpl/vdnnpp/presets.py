@@ -23,8 +23,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from refimpl.memory import Allocator
-from refimpl.planner import Search, Setup, slots
-from refimpl.planner.baseline import (
+from refimpl.planner import Search, Setup
+from refimpl.slots import questions as slots
+from refimpl.slots.baseline import (
     BufferAMap,
     FastestThatFits,
     LayerWise,

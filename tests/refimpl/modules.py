@@ -21,8 +21,12 @@ from refimpl.machine.gpus import MACHINES
 from refimpl.machine.tiers import pinned_size
 from refimpl.memory import ALLOCATORS, UNLIMITED, BestFit
 from refimpl.network import Call, Network, Step, Tensor
-from refimpl.planner import Codec, DoesNotFit, Launch, PlanContext, Program, Setup, plan, slots
-from refimpl.planner.baseline import (
+from refimpl.planner import Codec, DoesNotFit, Launch, PlanContext, Program, Setup, plan
+from refimpl.planner.device_memory import DeviceMemory
+from refimpl.planner.loop import Planner
+from refimpl.planner.mover import Mover
+from refimpl.slots import questions as slots
+from refimpl.slots.baseline import (  # fmt: skip
     BufferAMap,
     LayerWise,
     MemoryOptimal,
@@ -30,10 +34,7 @@ from refimpl.planner.baseline import (
     NoCache,
     NoPrefetch,
     NoRecompute,
-)  # fmt: skip
-from refimpl.planner.device_memory import DeviceMemory
-from refimpl.planner.loop import Planner
-from refimpl.planner.mover import Mover
+)
 from tests.refimpl.drawn_networks import networks
 
 NONE: frozenset[Any] = frozenset()

@@ -10,7 +10,7 @@ What to write
 What to know
     docs/slots/allocator.md.  `FitPool` and `FreeList` in `refimpl.memory` keep the books: only the choice of the hole
     is yours.  `stays` says that a block outlives forward.  Many budgets are below what best fit needs: one good rule
-    is not enough there.  An allocator may plan more than once (`refimpl.planner.codec.PoolSearch`): `search` is
+    is not enough there.  An allocator may plan more than once (`refimpl.slots.planner_only.PoolSearch`): `search` is
     given `attempt(nbytes, allocator=…)`, which plans, or raises `DoesNotFit`.
 
 Steps

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from refimpl import DoesNotFit, Program
 from refimpl.memory import Allocator, BestFit, BothEnds, FirstFit, Life, Pool, lives
-from refimpl.planner.codec import PoolSearch
+from refimpl.slots.planner_only import PoolSearch
 
 ROOMY = 8  #: times the budget: where every block's life is seen
 

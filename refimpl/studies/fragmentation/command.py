@@ -16,8 +16,8 @@ from refimpl.names.modules import module
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import plan
-from refimpl.planner.slots import Algorithms
 from refimpl.report.tables import Column, Table, count, plain
+from refimpl.slots.questions import Algorithms
 from refimpl.studies.fragmentation.study import ORDERS, PoolRow, cases, least, setup, study
 from refimpl.studies.fragmentation.study import document as row_json
 

@@ -21,9 +21,9 @@ from refimpl.memory.allocation_trace import PoolSize, Trace, rounded
 from refimpl.memory.fixed_addresses import fix_addresses
 from refimpl.network import Network
 from refimpl.planner import Program, Setup, plan
-from refimpl.planner.baseline import BufferAMap, NoOffload
 from refimpl.planner.fixed import fixed_addresses
-from refimpl.planner.slots import Algorithms
+from refimpl.slots.baseline import BufferAMap, NoOffload
+from refimpl.slots.questions import Algorithms
 from refimpl.studies.reproduce.vdnnpp import published
 from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputsOf
 from refimpl.vdnnpp.pool_search import PlacementError, find_pool

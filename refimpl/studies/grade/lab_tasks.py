@@ -8,8 +8,8 @@ from typing import Literal
 from refimpl.memory import ALLOCATORS
 from refimpl.names import presets
 from refimpl.planner import BASELINE, FixedAddresses, Setup
-from refimpl.planner.baseline import FastestThatFits, LayerWise
-from refimpl.planner.setup import FIELDS
+from refimpl.slots.baseline import FastestThatFits, LayerWise
+from refimpl.slots.setup import FIELDS
 
 MACHINE = "titan-x"  #: with our own kernels, so that a program can be run, too
 Drawn = tuple[str, int, int]  #: a network, and the least and most images
@@ -26,7 +26,7 @@ Figure = Literal["peak", "moved"]
 #: What a submission may import, beside the packages of its lab.
 PLAIN = (
     "__future__", "abc", "bisect", "collections", "dataclasses", "enum", "functools", "heapq", "itertools", "math",
-    "operator", "typing", "refimpl.network", "refimpl.planner.slots", "refimpl.slots", "refimpl.memory",
+    "operator", "typing", "refimpl.network", "refimpl.slots.questions", "refimpl.slots", "refimpl.memory",
 )  # fmt: skip
 PAPERS = tuple(f"refimpl.{paper}" for paper in ("vdnn", "vdnnpp", "superneurons", "accudnn", "combined"))
 

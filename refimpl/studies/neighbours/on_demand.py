@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.network import Step, Tensor
-from refimpl.planner import PlanContext, slots
+from refimpl.planner import PlanContext
+from refimpl.slots import questions as slots
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,9 @@ from typing import ClassVar
 
 from refimpl.machine.seconds import fastest_seconds
 from refimpl.network import Tensor
-from refimpl.planner import PlanContext, Setup, slots
-from refimpl.planner.baseline import FastestThatFits, LayerWise
+from refimpl.planner import PlanContext, Setup
+from refimpl.slots import questions as slots
+from refimpl.slots.baseline import FastestThatFits, LayerWise
 from refimpl.studies.neighbours.on_demand import Rematerialized
 
 

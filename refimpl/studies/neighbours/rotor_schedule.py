@@ -23,8 +23,9 @@ from typing import ClassVar
 
 from refimpl.memory import FirstFit
 from refimpl.network import Step, Tensor
-from refimpl.planner import BASELINE, PlanContext, Search, Setup, SetupError, slots
-from refimpl.planner.baseline import LayerWise, MemoryOptimal, Releases
+from refimpl.planner import BASELINE, PlanContext, Search, Setup, SetupError
+from refimpl.slots import questions as slots
+from refimpl.slots.baseline import LayerWise, MemoryOptimal, Releases
 from refimpl.studies.neighbours.on_demand import BoundRematerialized
 from refimpl.studies.optimum.rotor import ChainPlan, is_chain, room_in, stages
 

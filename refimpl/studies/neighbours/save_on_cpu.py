@@ -19,8 +19,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from refimpl.planner import PlanContext, Setup, slots
-from refimpl.planner.baseline import Departures, FastestThatFits, LayerWise
+from refimpl.planner import PlanContext, Setup
+from refimpl.slots import questions as slots
+from refimpl.slots.baseline import Departures, FastestThatFits, LayerWise
 
 
 @dataclass(frozen=True)

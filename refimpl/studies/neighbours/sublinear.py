@@ -21,8 +21,9 @@ from typing import ClassVar, NamedTuple
 from refimpl.combined import Dropped, Fates
 from refimpl.combined.modules import BoundDropped
 from refimpl.network import Tensor
-from refimpl.planner import PlanContext, Setup, slots
-from refimpl.planner.baseline import FastestThatFits, LayerWise
+from refimpl.planner import PlanContext, Setup
+from refimpl.slots import questions as slots
+from refimpl.slots.baseline import FastestThatFits, LayerWise
 from refimpl.studies.transformers.yardsticks import passages
 
 TRIED = 9  #: budgets between b/√2 and √2 b

@@ -23,8 +23,8 @@ from refimpl.machine import Machine
 from refimpl.memory import BestFit, BothEnds
 from refimpl.network import Network, Tensor
 from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, plan
-from refimpl.planner.baseline import FastestThatFits, MemoryOptimal, NoCache, NoPrefetch, PerformanceOptimal
-from refimpl.planner.errors import TooSlow
+from refimpl.slots.baseline import FastestThatFits, MemoryOptimal, NoCache, NoPrefetch, PerformanceOptimal
+from refimpl.slots.errors import TooSlow
 from refimpl.studies.optimum.bound import floor_seconds, rebuild_seconds
 
 MOST = 8  #: maps; 3 fates each are 6,561 candidates for each combination of the other modules

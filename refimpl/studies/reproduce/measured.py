@@ -25,10 +25,11 @@ from refimpl.machine.measure import time_copies
 from refimpl.names import presets
 from refimpl.network import Call, Network, Step
 from refimpl.network.zoo import build
-from refimpl.planner import CopyIn, CopyOut, PlanContext, Program, Setup, plan, slots
+from refimpl.planner import CopyIn, CopyOut, PlanContext, Program, Setup, plan
 from refimpl.report.figures import choices
 from refimpl.report.markdown import slug, write_measurement
 from refimpl.report.tables import Column, Table, count, in_units, percent
+from refimpl.slots import questions as slots
 from refimpl.studies.reproduce.evaluation import moved_bytes, to_json
 from refimpl.studies.reproduce.published import Watch
 from refimpl.text import counted, duration, size

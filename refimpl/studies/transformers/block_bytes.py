@@ -11,7 +11,7 @@ from math import prod
 
 from refimpl.machine import Machine
 from refimpl.network import Network, Tensor
-from refimpl.planner.context import uses_of
+from refimpl.slots.context import uses_of
 from refimpl.studies.transformers.yardsticks import NetworkBlock, blocks
 
 

@@ -27,7 +27,8 @@ from refimpl.combined import Dropped, Fates
 from refimpl.combined.modules import BoundDropped
 from refimpl.network import Layer, Network, Tensor
 from refimpl.network.kinds import LayerKind
-from refimpl.planner import PlanContext, slots
+from refimpl.planner import PlanContext
+from refimpl.slots import questions as slots
 
 
 @dataclass(frozen=True)

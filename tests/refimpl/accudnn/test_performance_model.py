@@ -21,8 +21,8 @@ from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, FixedAddresses, PlanContext, Setup, plan
-from refimpl.planner.baseline import LayerWise
 from refimpl.planner.loop import Planner
+from refimpl.slots.baseline import LayerWise
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import DropSome, machine
 

@@ -21,8 +21,8 @@ from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, FixedAddresses, PlanContext, Program, Setup, SetupError, plan
 from refimpl.planner.largest import attempt, unlimited_baseline
 from refimpl.planner.loop import Planner
-from refimpl.planner.setup_search import Trial
 from refimpl.report.tables import tried_table
+from refimpl.slots.search import Trial
 from refimpl.studies.reproduce.accudnn.figures import budget_at
 from tests.messages import raises_naming
 from tests.refimpl.accudnn.chains import FIVE

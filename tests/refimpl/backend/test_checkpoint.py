@@ -14,7 +14,7 @@ from refimpl.backend import CheckpointError, Trainer, checkpoint
 from refimpl.backend.checkpoint import algorithms, without_algorithm
 from refimpl.backend.initial_state import state_tensors
 from refimpl.network import Builder, Network
-from refimpl.planner.baseline import NoOffload, NoPrefetch
+from refimpl.slots.baseline import NoOffload, NoPrefetch
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import differing, small_network, small_program, trained, trainer
 from tests.refimpl.plainly import draw_batch

@@ -26,8 +26,8 @@ from refimpl.memory import DriverCalls
 from refimpl.network import Builder
 from refimpl.network.layer import FirstValues
 from refimpl.planner import DoesNotFit, Launch, Program, plan
-from refimpl.planner.baseline import PerformanceOptimal
 from refimpl.planner.instructions import Instruction
+from refimpl.slots.baseline import PerformanceOptimal
 from refimpl.superneurons import LeastRecentlyUsed
 from refimpl.vdnnpp import Compressed
 from tests.messages import lacks, raises_naming

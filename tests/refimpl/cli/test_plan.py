@@ -160,7 +160,7 @@ def test_a_damaged_profile_is_refused(wrong: Wrong, tmp_path: Path) -> None:
 def test_a_combination_that_makes_no_sense_is_refused(wrong: Wrong, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module that needs what no other offers, as a prefetch would without an offload."""
     from refimpl.names import modules
-    from refimpl.planner.baseline import NoPrefetch
+    from refimpl.slots.baseline import NoPrefetch
 
     class Greedy(NoPrefetch):
         name, needs = "greedy", frozenset({"offload"})

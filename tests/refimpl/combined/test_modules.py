@@ -16,8 +16,8 @@ from refimpl.memory import BestFit, BothEnds
 from refimpl.network import VDNN, Builder, Conventions, Network, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, DoesNotFit, PlanContext, Program, Setup, plan
-from refimpl.planner.baseline import FastestThatFits, LayerWise, MemoryOptimal, NoCache
 from refimpl.planner.largest import least_conceivable
+from refimpl.slots.baseline import FastestThatFits, LayerWise, MemoryOptimal, NoCache
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trained
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import machine

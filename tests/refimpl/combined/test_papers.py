@@ -12,7 +12,7 @@ from refimpl.names.presets import PAPERS, setup
 from refimpl.network.zoo import build
 from refimpl.planner import Search, Setup
 from refimpl.planner.largest import attempt
-from refimpl.planner.window import Window
+from refimpl.slots.window import Window
 
 TITAN_X = MACHINES["titan-x"]
 BUDGET = 6800 << 10

@@ -16,8 +16,8 @@ from refimpl.memory import BestFit, BlockHeap, BothEnds, FirstFit
 from refimpl.names.presets import baseline, setup
 from refimpl.network.zoo import NETWORKS, build
 from refimpl.planner import DoesNotFit, Setup, SetupError
-from refimpl.planner.baseline import LayerWise
 from refimpl.planner.largest import attempt, unlimited
+from refimpl.slots.baseline import LayerWise
 from tests.matrix import some
 
 TITAN_X = MACHINES["titan-x"]

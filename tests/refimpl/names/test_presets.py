@@ -16,7 +16,7 @@ from refimpl.names.modules import MODULES, SWITCHES, assignments, module, switch
 from refimpl.names.presets import PAPERS, PRESETS, baseline, combinations, setup, superneurons
 from refimpl.network.zoo import lenet
 from refimpl.planner import SLOTS, Copy, FixedAddresses, Free, Launch, Setup, SetupError, plan
-from refimpl.planner.baseline import LayerWise, MemoryOptimal
+from refimpl.slots.baseline import LayerWise, MemoryOptimal
 from refimpl.superneurons import SPEED_CENTRIC, Ahead
 from refimpl.vdnnpp import FoundPool
 from tests.messages import raises_naming

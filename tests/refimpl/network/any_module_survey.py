@@ -24,8 +24,8 @@ import torch
 import refimpl
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit
-from refimpl.planner.context import PlanContext
 from refimpl.planner.heading import opaque_shares
+from refimpl.slots.context import PlanContext
 from tests.refimpl.network.torchvision_models import POLICIES, model, torchvision_models
 from tests.refimpl.network.torchvision_survey import SIZES, classifiers, mib, table
 

@@ -18,11 +18,11 @@ from refimpl import NetworkError
 from refimpl.machine.devices import Cpu
 from refimpl.machine.measure import Bench
 from refimpl.network import Network
-from refimpl.planner.context import PlanContext
 from refimpl.planner.heading import heading, opaque_shares
 from refimpl.report.json import plan_json
 from refimpl.report.tables import plan_table
 from refimpl.report.uncounted import uncounted
+from refimpl.slots.context import PlanContext
 from refimpl.text import MachineError
 from tests.messages import raises_naming
 

@@ -24,7 +24,7 @@ from refimpl.names import presets
 from refimpl.network import Call, Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, plan
-from refimpl.planner.baseline import BufferAMap
+from refimpl.slots.baseline import BufferAMap
 from refimpl.vdnnpp import Compressed
 from tests.refimpl.modules import instructions_of
 

@@ -15,9 +15,9 @@ from refimpl.machine import MACHINES, Clock
 from refimpl.memory import BestFit, DriverCalls
 from refimpl.network import Tensor
 from refimpl.planner import Allocate, CopyOut, DoesNotFit, Free
-from refimpl.planner.baseline import NoCache
 from refimpl.planner.device_memory import DeviceMemory
 from refimpl.planner.order import Block, Order
+from refimpl.slots.baseline import NoCache
 
 KIB = 1024
 COMPUTE, OUT = 0, 1

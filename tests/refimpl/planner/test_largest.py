@@ -17,8 +17,8 @@ from refimpl.network.zoo import build
 from refimpl.network.zoo.resnet import resnet
 from refimpl.planner import Setup, plan
 from refimpl.planner import largest as searching
-from refimpl.planner.baseline import NetworkWide
 from refimpl.planner.largest import attempt, largest, least_conceivable, reach
+from refimpl.slots.baseline import NetworkWide
 from refimpl.vdnn import VDNN_DYN
 from tests.messages import raises_naming
 from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, machine, setup

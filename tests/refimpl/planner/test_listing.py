@@ -17,9 +17,9 @@ from refimpl.machine import Choice, Machine
 from refimpl.network import SUPERNEURONS, Builder, Call, NetworkError
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, plan
-from refimpl.planner.context import Fate
 from refimpl.planner.instructions import Allocate, Free, Launch, Wait
 from refimpl.planner.listing import _Lister, _repeated, entries, listing, repetitions
+from refimpl.slots.context import Fate
 from refimpl.text import counted, duration
 from refimpl.vdnnpp import Compressed
 from tests.messages import raises_naming

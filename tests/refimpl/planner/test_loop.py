@@ -17,10 +17,10 @@ from refimpl.names import presets
 from refimpl.network import Builder, Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, plan
-from refimpl.planner.baseline import FastestThatFits, NetworkWide
-from refimpl.planner.errors import NotTheFastest
 from refimpl.planner.instructions import Allocate, Free, Launch
 from refimpl.planner.loop import Planner
+from refimpl.slots.baseline import FastestThatFits, NetworkWide
+from refimpl.slots.errors import NotTheFastest
 from tests.messages import raises_naming
 from tests.refimpl.modules import (
     DropSome,

@@ -11,8 +11,8 @@ from refimpl.memory.base import GRANULARITY
 from refimpl.names.presets import setup
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, TooSlow, plan
-from refimpl.planner.errors import PoolDoesNotFit
 from refimpl.planner.pools import HALVINGS, MIB, STEPS, TRIED, largest_smaller
+from refimpl.slots.errors import PoolDoesNotFit
 from tests.matrix import diagonal
 
 TITAN_X = MACHINES["titan-x"]

@@ -15,10 +15,10 @@ from refimpl.network.tensor import Kind
 from refimpl.network.zoo import lenet
 from refimpl.planner import BASELINE, Launch, PlanContext, plan
 from refimpl.planner.cache_of_maps import CacheOfMaps
-from refimpl.planner.errors import DoesNotFit
 from refimpl.planner.heading import Opaque, heading, mark, opaque_shares
 from refimpl.planner.largest import unlimited, unlimited_baseline
 from refimpl.planner.losses import Losses
+from refimpl.slots.errors import DoesNotFit
 from tests.messages import raises_naming
 from tests.refimpl.modules import machine, setup
 

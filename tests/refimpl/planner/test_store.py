@@ -17,12 +17,12 @@ from refimpl.machine.tiers import pinned_size
 from refimpl.network import Step, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, Program, plan
-from refimpl.planner.baseline import NoPrefetch
-from refimpl.planner.context import PlanContext
-from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.planner.instructions import FromStore, ToStore
 from refimpl.planner.order import Block, Order
 from refimpl.planner.store import pinned_memory
+from refimpl.slots.baseline import NoPrefetch
+from refimpl.slots.context import PlanContext
+from refimpl.slots.errors import PinnedDoesNotFit
 from refimpl.vdnnpp import Compressed, OnDemand
 from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, PrefetchAhead, least_plan, machine, setup
 

@@ -14,8 +14,8 @@ from refimpl.machine import Tier
 from refimpl.machine.tiers import pinned_size
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Program, Setup, plan
-from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.planner.verify import Unsafe
+from refimpl.slots.errors import PinnedDoesNotFit
 from refimpl.superneurons import UnifiedTensorPool
 from refimpl.vdnnpp import Compressed
 from tests.refimpl.modules import least_plan, machine, networks, setup, setups

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from refimpl.network import Network
 from refimpl.planner import CopyIn, CopyOut, Launch, Program, Setup
-from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.planner.instructions import Allocate, FromStore, Record, ToStore, Wait
 from refimpl.planner.verify import Unsafe
+from refimpl.slots.errors import PinnedDoesNotFit
 from refimpl.vdnnpp.packing import packed_limit
 from tests.refimpl.modules import least_plan, machine, networks, setups
 from tests.refimpl.planner.mutations import COMPRESSING, MOVING, at, other_streams, small_program, without

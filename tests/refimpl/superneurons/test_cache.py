@@ -20,12 +20,12 @@ from refimpl.machine import MACHINES, Machine
 from refimpl.network import Builder, Conventions, Network, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, PlanContext, Program, Setup, Unsafe, plan
-from refimpl.planner.baseline import NetworkWide, NoPrefetch, NoRecompute
 from refimpl.planner.instructions import Launch
 from refimpl.planner.loop import Planner
 from refimpl.planner.mover import Mover
 from refimpl.planner.pinned_memory import PinnedMemory
 from refimpl.report.tables import plan_table
+from refimpl.slots.baseline import NetworkWide, NoPrefetch, NoRecompute
 from refimpl.studies.reproduce.evaluation import moved_bytes
 from refimpl.superneurons import (
     CHECKPOINTS,

@@ -13,7 +13,7 @@ from refimpl.machine import MACHINES
 from refimpl.network import SUPERNEURONS, Builder, Network, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import PlanContext, plan
-from refimpl.planner.baseline import LayerWise
+from refimpl.slots.baseline import LayerWise
 from refimpl.superneurons import ALL_CHECKPOINTS, CHECKPOINTS, COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.liveness import Analysis, last_uses, out_sets

@@ -16,8 +16,8 @@ from refimpl.machine.tiers import pinned_size
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Network, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, Free, PlanContext, Program, Record, Setup, SetupError, Wait, plan
-from refimpl.planner.baseline import BufferAMap, Buffers, NoPrefetch
-from refimpl.planner.slots import Place
+from refimpl.slots.baseline import BufferAMap, Buffers, NoPrefetch
+from refimpl.slots.questions import Place
 from refimpl.superneurons import ALL_CHECKPOINTS, CHECKPOINTS, SPEED_CENTRIC, Ahead, OffloadOutputs
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.offload import BoundOffloadOutputs

@@ -31,9 +31,10 @@ from hypothesis import strategies as st
 from refimpl import vdnn
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Layer, Network, Step, Tensor
 from refimpl.network.zoo import build
-from refimpl.planner import CopyOut, Launch, PlanContext, Program, Setup, plan, slots
-from refimpl.planner.baseline import NoOffload, NoPrefetch
+from refimpl.planner import CopyOut, Launch, PlanContext, Program, Setup, plan
 from refimpl.planner.mover import Mover, Workspace
+from refimpl.slots import questions as slots
+from refimpl.slots.baseline import NoOffload, NoPrefetch
 from refimpl.superneurons import (
     ALL_CHECKPOINTS,
     CHECKPOINTS,

@@ -23,10 +23,10 @@ from refimpl.names import presets
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, Program, Setup, SetupError, plan
-from refimpl.planner.baseline import BufferAMap
-from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.planner.largest import largest
 from refimpl.report.chrome_trace import chrome_trace
+from refimpl.slots.baseline import BufferAMap
+from refimpl.slots.errors import PinnedDoesNotFit
 from refimpl.superneurons import UnifiedTensorPool
 from refimpl.superneurons import presets as stages
 from refimpl.vdnnpp import Compressed, OnDemand

@@ -17,7 +17,7 @@ from refimpl.memory import BlockHeap, Pool
 from refimpl.network import Builder, Call, Network, Step
 from refimpl.network.zoo import build
 from refimpl.planner import Allocate, DoesNotFit, Free, Launch, PlanContext, Program, Setup, plan
-from refimpl.planner.baseline import Chooser, MemoryOptimal
+from refimpl.slots.baseline import Chooser, MemoryOptimal
 from refimpl.superneurons import DynamicWorkspace
 from refimpl.superneurons import presets as stages
 from tests.refimpl.drawn_networks import networks

@@ -14,7 +14,7 @@ from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import COMPUTE, Program, Wait, plan
-from refimpl.planner.baseline import NoOffload
+from refimpl.slots.baseline import NoOffload
 from refimpl.vdnn import ALL, CONV, OffloadInputs, static
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import machine

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from refimpl.machine import MACHINES
 from refimpl.network import Builder, Layer, Network, Tensor
 from refimpl.planner import PlanContext
-from refimpl.planner.last_consumer import LastConsumerSends
+from refimpl.slots.last_consumer import LastConsumerSends
 from tests.refimpl.drawn_networks import networks
 
 pytestmark = pytest.mark.vdnn

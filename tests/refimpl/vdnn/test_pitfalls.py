@@ -42,10 +42,10 @@ from refimpl.planner import (
     Wait,
     plan,
 )
-from refimpl.planner.baseline import LayerWise, Releases
-from refimpl.planner.last_consumer import LastConsumerSends
-from refimpl.planner.window import BoundWindow, Window
 from refimpl.report.json import plan_json
+from refimpl.slots.baseline import LayerWise, Releases
+from refimpl.slots.last_consumer import LastConsumerSends
+from refimpl.slots.window import BoundWindow, Window
 from refimpl.studies.reproduce.vdnn.figures import ORACLE
 from refimpl.vdnn import ALL, OffloadInputs
 from refimpl.vdnn.offload import WINDOW

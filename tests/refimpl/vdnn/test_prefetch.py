@@ -10,7 +10,7 @@ from refimpl.machine import MACHINES
 from refimpl.network import Builder, Layer, Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Setup, plan
-from refimpl.planner.window import Window
+from refimpl.slots.window import Window
 from refimpl.vdnn.offload import ALL, LITERAL, WINDOW
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import MACHINE

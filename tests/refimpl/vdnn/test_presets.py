@@ -14,7 +14,7 @@ from refimpl.names import presets
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Search, Setup, SetupError, plan
-from refimpl.planner.baseline import MemoryOptimal, NoOffload, PerformanceOptimal
+from refimpl.slots.baseline import MemoryOptimal, NoOffload, PerformanceOptimal
 from refimpl.vdnn import ALL, CONV, Greedy, static
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import MACHINE

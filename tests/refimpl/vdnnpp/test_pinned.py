@@ -20,9 +20,9 @@ from refimpl.network import VDNN, Builder, Conventions, Network, Tensor
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, PlanContext, Program, Setup, plan
-from refimpl.planner.baseline import BufferAMap
-from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.planner.instructions import FromStore, ToStore
+from refimpl.slots.baseline import BufferAMap
+from refimpl.slots.errors import PinnedDoesNotFit
 from refimpl.studies.reproduce.vdnnpp.published import DENSITIES_PER_CENT, KEPT_MIB, RAW_MIB
 from refimpl.vdnnpp import Compressed, OnDemand
 from refimpl.vdnnpp.compression import never_negative, stored_bytes

@@ -28,10 +28,10 @@ from refimpl.network import Builder, Layer, Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, FixedAddresses, PlanContext, Program, Setup, SetupError, plan
-from refimpl.planner.baseline import FastestThatFits, MemoryOptimal, NoCache, NoPrefetch, PerformanceOptimal
-from refimpl.planner.errors import PoolDoesNotFit
 from refimpl.planner.largest import attempt, least_conceivable
 from refimpl.planner.loop import Planner, planned
+from refimpl.slots.baseline import FastestThatFits, MemoryOptimal, NoCache, NoPrefetch, PerformanceOptimal
+from refimpl.slots.errors import PoolDoesNotFit
 from refimpl.studies.fragmentation.study import (
     HEURISTICS,
     PLANNED,

@@ -10,7 +10,7 @@ from refimpl.network import Builder, Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.zoo import build
 from refimpl.planner import PlanContext, plan
-from refimpl.planner.slots import Prefetch
+from refimpl.slots.questions import Prefetch
 from refimpl.vdnnpp import ALL, CONV, WINDOW, WINDOW_LATE, OffloadInputsOf, static
 from tests.refimpl.drawn_networks import networks
 

@@ -36,8 +36,8 @@ from refimpl.planner import (
     Wait,
     plan,
 )
-from refimpl.planner.baseline import MemoryOptimal, PerformanceOptimal
 from refimpl.planner.device_memory import DeviceMemory
+from refimpl.slots.baseline import MemoryOptimal, PerformanceOptimal
 from refimpl.studies.reproduce.vdnnpp.figures import as_vdnn, times
 from refimpl.vdnnpp import ALL, ALTERNATE_CONV, CONV, WINDOW, WINDOW_LATE, OffloadInputsOf, static
 from refimpl.vdnnpp.pinned import OnDemand

@@ -20,7 +20,7 @@ from refimpl.names import presets
 from refimpl.network import Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.planner import Program, Setup, ToStore
-from refimpl.planner.errors import PinnedDoesNotFit
+from refimpl.slots.errors import PinnedDoesNotFit
 from refimpl.vdnnpp import Compressed
 from refimpl.vdnnpp.compression import never_negative
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trainer

@@ -31,9 +31,9 @@ from refimpl.names import presets
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import FixedAddresses, PlanContext, Program, Setup, plan
-from refimpl.planner.baseline import LayerWise, NoPrefetch
 from refimpl.planner.largest import attempt, unlimited, unlimited_baseline
-from refimpl.planner.slots import BoundPrefetch, Prefetch
+from refimpl.slots.baseline import LayerWise, NoPrefetch
+from refimpl.slots.questions import BoundPrefetch, Prefetch
 from refimpl.studies.reproduce.accudnn import published
 from refimpl.studies.reproduce.evaluation import GIB
 from refimpl.studies.reproduce.published import Found, Reproduced, Watch

@@ -21,8 +21,8 @@ from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.network.zoo.resnet import SHALLOWEST_DEEP
 from refimpl.planner import Setup
-from refimpl.planner.baseline import NetworkWide, NoRecompute
 from refimpl.planner.largest import Largest, attempt, largest
+from refimpl.slots.baseline import NetworkWide, NoRecompute
 from refimpl.studies.reproduce.evaluation import GIB
 from refimpl.studies.reproduce.published import Found, Published, Reproduced, Watch
 from refimpl.studies.reproduce.superneurons import published

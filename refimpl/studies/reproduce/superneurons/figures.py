@@ -16,7 +16,7 @@ from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import Program, Setup, plan
-from refimpl.planner.baseline import MemoryOptimal
+from refimpl.slots.baseline import MemoryOptimal
 from refimpl.studies.reproduce.evaluation import MIB, moved_bytes
 from refimpl.studies.reproduce.published import Found, Published, Reproduced, Watch
 from refimpl.studies.reproduce.superneurons import published, traffic

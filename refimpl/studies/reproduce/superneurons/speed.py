@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from refimpl.machine import Machine
 from refimpl.planner import CopyIn, CopyOut, Launch, Program, Setup, plan
-from refimpl.planner.baseline import NoRecompute
+from refimpl.slots.baseline import NoRecompute
 from refimpl.studies.reproduce.evaluation import GIB, moved_bytes
 from refimpl.studies.reproduce.published import Found, Reproduced, Watch
 from refimpl.studies.reproduce.superneurons import published

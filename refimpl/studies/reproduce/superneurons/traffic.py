@@ -27,9 +27,10 @@ from typing import ClassVar
 from refimpl.machine import MACHINES
 from refimpl.network import Network
 from refimpl.network.zoo import build
-from refimpl.planner import PlanContext, Program, Setup, plan, slots
-from refimpl.planner.baseline import NoPrefetch, NoRecompute, Releases
+from refimpl.planner import PlanContext, Program, Setup, plan
 from refimpl.planner.largest import attempt
+from refimpl.slots import questions as slots
+from refimpl.slots.baseline import NoPrefetch, NoRecompute, Releases
 from refimpl.studies.reproduce.evaluation import moved_bytes, out_bytes
 from refimpl.studies.reproduce.published import Watch
 from refimpl.superneurons import presets as stages

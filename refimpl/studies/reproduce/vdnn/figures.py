@@ -23,7 +23,7 @@ from refimpl.network import Layer, Network
 from refimpl.network.accounting import network_wide_bytes
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, plan
-from refimpl.planner.baseline import NoOffload
+from refimpl.slots.baseline import NoOffload
 from refimpl.studies.reproduce.evaluation import titled
 from refimpl.studies.reproduce.published import Found, Published, Reproduced, Watch
 from refimpl.studies.reproduce.vdnn import published

@@ -20,9 +20,9 @@ from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import Program, Search, Setup, plan
-from refimpl.planner.baseline import MemoryOptimal, NoOffload, PerformanceOptimal
 from refimpl.planner.largest import attempt
-from refimpl.planner.slots import Algorithms, Offload
+from refimpl.slots.baseline import MemoryOptimal, NoOffload, PerformanceOptimal
+from refimpl.slots.questions import Algorithms, Offload
 from refimpl.studies.fragmentation import study as fragmentation
 from refimpl.studies.reproduce.published import Found, Reproduced, Watch
 from refimpl.studies.reproduce.vdnnpp import published

@@ -30,7 +30,7 @@ TINY = ChallengePoint("tiny-vgg", 32, "titan-x", 4 << 20)
 OWN = """
 from dataclasses import dataclass
 import refimpl
-from refimpl.planner.setup_search import Search
+from refimpl.slots.search import Search
 
 SETUP = refimpl.presets.vdnn_all().replace(name="mine")
 

@@ -19,7 +19,7 @@ from refimpl.names.presets import PRESETS, baseline
 from refimpl.network import Call, Network, Step, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Setup, plan
-from refimpl.planner.baseline import FastestThatFits, LayerWise
+from refimpl.slots.baseline import FastestThatFits, LayerWise
 from refimpl.studies.optimum import bound as bound_module
 from refimpl.studies.optimum.bound import (
     NoSolver,

@@ -13,7 +13,7 @@ from refimpl.names.presets import baseline
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, plan
-from refimpl.planner.baseline import NoCache
+from refimpl.slots.baseline import NoCache
 from refimpl.studies.optimum.bound import lower_bound, single_step_bytes
 from refimpl.studies.optimum.exhaustive import KNOBS, RECOMPUTE_ALONE, WORDS, candidate, crossing_maps, exhaustive
 from tests.matrix import some

@@ -12,7 +12,7 @@ from refimpl.machine import MACHINES
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, Program, Setup, plan
-from refimpl.planner.baseline import NoPrefetch, NoRecompute
+from refimpl.slots.baseline import NoPrefetch, NoRecompute
 from refimpl.studies.reproduce.evaluation import moved_bytes, out_bytes
 from refimpl.studies.reproduce.superneurons import published, traffic
 from refimpl.studies.reproduce.superneurons.traffic import (

@@ -11,7 +11,7 @@ import pytest
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
 from refimpl.planner import plan
-from refimpl.planner.baseline import NoOffload
+from refimpl.slots.baseline import NoOffload
 from refimpl.studies.reproduce.evaluation import MIB
 from refimpl.studies.reproduce.published import Found
 from refimpl.studies.reproduce.vdnnpp import figures, published

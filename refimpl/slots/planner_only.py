@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from refimpl.network import Step, Tensor
-from refimpl.planner.slots import BoundPinned
+from refimpl.slots.questions import BoundPinned
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from refimpl.machine.tiers import HOST
 from refimpl.memory import Allocator, BestFit
-from refimpl.planner import baseline, slots
-from refimpl.planner.codec import PoolSearch
+from refimpl.slots import baseline
+from refimpl.slots import questions as slots
+from refimpl.slots.planner_only import PoolSearch
 from refimpl.text import UNITS, RefimplError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from refimpl.network import Layer
-from refimpl.planner.baseline import Departures
-from refimpl.planner.context import PlanContext
+from refimpl.slots.baseline import Departures
+from refimpl.slots.context import PlanContext
 
 
 class LastConsumerSends(Departures):

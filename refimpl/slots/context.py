@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from refimpl.machine.tiers import HOST, pinned_size
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network, Step, Tensor
-from refimpl.planner.errors import PinnedDoesNotFit, Room
+from refimpl.slots.errors import PinnedDoesNotFit, Room
 
 if TYPE_CHECKING:
     from refimpl.machine import Machine

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, Protoc
 
 from refimpl.machine.tiers import HOST
 from refimpl.network import Call, Step, Tensor
-from refimpl.planner.context import PlanContext
+from refimpl.slots.context import PlanContext
 
 if TYPE_CHECKING:
     from refimpl.machine import Choice

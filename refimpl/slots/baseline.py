@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from refimpl.machine.tiers import HOST, pinned_size
 from refimpl.network import Call, Step, Tensor
-from refimpl.planner import slots
-from refimpl.planner.context import PlanContext
+from refimpl.slots import questions as slots
+from refimpl.slots.context import PlanContext
 
 if TYPE_CHECKING:
     from refimpl.machine import Choice

@@ -9,9 +9,10 @@ import pytest
 import refimpl
 from refimpl.memory import ALLOCATORS
 from refimpl.names.presets import PRESETS
-from refimpl.planner import SLOTS, PlanContext, SetupError, slots
-from refimpl.planner.baseline import LayerWise, NetworkWide
-from refimpl.planner.codec import PoolSearch
+from refimpl.planner import SLOTS, PlanContext, SetupError
+from refimpl.slots import questions as slots
+from refimpl.slots.baseline import LayerWise, NetworkWide
+from refimpl.slots.planner_only import PoolSearch
 from tests.messages import raises_naming
 from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, PrefetchAhead, setup
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from refimpl.planner.baseline import NoOffload
-from refimpl.planner.context import PlanContext
-from refimpl.planner.errors import DoesNotFit
-from refimpl.planner.setup import FIELDS, SLOTS, Setup, SetupError, module_text
+from refimpl.slots.baseline import NoOffload
+from refimpl.slots.context import PlanContext
+from refimpl.slots.errors import DoesNotFit
+from refimpl.slots.setup import FIELDS, SLOTS, Setup, SetupError, module_text
 
 if TYPE_CHECKING:
     from refimpl.planner.program import Program

@@ -15,8 +15,8 @@ from typing import ClassVar, Literal
 
 from refimpl.network import Layer, Step, Tensor
 from refimpl.network.kinds import LayerKind, with_new
-from refimpl.planner import slots
-from refimpl.planner.context import PlanContext
+from refimpl.slots import questions as slots
+from refimpl.slots.context import PlanContext
 
 
 @dataclass(frozen=True)
