@@ -27,7 +27,7 @@ from refimpl.backend.run_errors import NotFinite, RankFailed, RunError
 from refimpl.backend.schedules import Schedule
 from refimpl.machine import Timeline
 from refimpl.machine.files import replacing
-from refimpl.machine.tiers import pinned_size
+from refimpl.memory.tiers import pinned_size
 from refimpl.network import Output, Tensor
 from refimpl.network.imported.onnx_file import OnnxFile
 from refimpl.network.imported.torch_module import fill_module

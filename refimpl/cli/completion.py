@@ -61,7 +61,7 @@ def names(kind: str, prefix: str, **asked: Any) -> Iterable[str]:
 
         return CATALOGUES
     if kind == "tiers":
-        from refimpl.machine.tiers import RATES
+        from refimpl.memory.tiers import RATES
 
         return RATES
     if kind == "presets":

@@ -8,7 +8,7 @@ from refimpl.machine.model import Choice, Machine
 from refimpl.machine.own_machine import QUANTITIES, figure_rows
 from refimpl.machine.ring import Ring, wire_bytes
 from refimpl.machine.simulate import Span, Timeline, engine_of, simulate
-from refimpl.machine.tiers import HOST, PEER, Tier
+from refimpl.memory.tiers import HOST, PEER, Tier
 from refimpl.text import MachineError
 
 __all__ = [

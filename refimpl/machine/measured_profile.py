@@ -21,7 +21,7 @@ from typing import Any, Literal
 from refimpl.machine.files import replacing
 from refimpl.machine.gpus import ASSUMED, TITAN_X_EFFICIENCY
 from refimpl.machine.model import Choice, Machine, Source, in_order
-from refimpl.machine.tiers import HOST
+from refimpl.memory.tiers import HOST
 from refimpl.network.call import Call
 from refimpl.text import MachineError, contents, shown
 

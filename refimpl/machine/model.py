@@ -19,8 +19,8 @@ from typing import Any, Literal, NamedTuple
 
 from refimpl.machine.catalogues import checked_catalogue, options
 from refimpl.machine.ring import TEN_GIGABIT, Ring
-from refimpl.machine.tiers import HOST, Tier, check_tiers
 from refimpl.machine.work import Option, Work
+from refimpl.memory.tiers import HOST, Tier, check_tiers
 from refimpl.network import Call
 from refimpl.text import MachineError, shown
 

@@ -22,7 +22,7 @@ from refimpl.machine.clock import Clock, Engine
 from refimpl.machine.cpu_model import CalibratedCpu
 from refimpl.machine.model import Choice, Machine
 from refimpl.machine.simulate import timed
-from refimpl.machine.tiers import HOST
+from refimpl.memory.tiers import HOST
 from refimpl.network import Call
 
 MachineSeconds: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"  #: one number a possible machine

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from refimpl.machine import HOST
-from refimpl.machine.tiers import pinned_size
+from refimpl.memory.tiers import pinned_size
 from refimpl.network import Step, Tensor
 from refimpl.planner.history import History
 from refimpl.planner.order import Block, Order

@@ -17,8 +17,8 @@ from heapq import heappop, heappush
 from typing import cast
 
 from refimpl.machine import HOST, Machine
-from refimpl.machine.tiers import pinned_size
 from refimpl.memory import UNLIMITED
+from refimpl.memory.tiers import pinned_size
 from refimpl.network import Step, Tensor
 from refimpl.planner.instructions import FromStore, ToStore
 from refimpl.planner.order import Block, Order

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from refimpl.machine.tiers import HOST, pinned_size
+from refimpl.memory.tiers import HOST, pinned_size
 from refimpl.network import Call, Step, Tensor
 from refimpl.slots import questions as slots
 from refimpl.slots.context import PlanContext

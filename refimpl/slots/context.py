@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
-from refimpl.machine.tiers import HOST, pinned_size
 from refimpl.memory import UNLIMITED
+from refimpl.memory.tiers import HOST, pinned_size
 from refimpl.network import Network, Step, Tensor
 from refimpl.slots.errors import PinnedDoesNotFit, Room
 

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
 
-from refimpl.machine.tiers import HOST
+from refimpl.memory.tiers import HOST
 from refimpl.network import Call, Step, Tensor
 from refimpl.slots.context import PlanContext
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from refimpl.machine.tiers import HOST
 from refimpl.memory import Allocator, BestFit
+from refimpl.memory.tiers import HOST
 from refimpl.slots import baseline
 from refimpl.slots import questions as slots
 from refimpl.slots.planner_only import PoolSearch

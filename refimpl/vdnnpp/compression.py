@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import ClassVar
 
-from refimpl.machine.tiers import pinned_size
+from refimpl.memory.tiers import pinned_size
 from refimpl.network import Network, Step, Tensor
 from refimpl.slots import questions as slots
 from refimpl.slots.context import PlanContext

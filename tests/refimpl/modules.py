@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from refimpl.fit.least_budget import MIB, least_budget
 from refimpl.machine import HOST, Choice, Machine
 from refimpl.machine.gpus import MACHINES
-from refimpl.machine.tiers import pinned_size
 from refimpl.memory import ALLOCATORS, UNLIMITED, BestFit
+from refimpl.memory.tiers import pinned_size
 from refimpl.network import Call, Network, Step, Tensor
 from refimpl.planner import Codec, DoesNotFit, Launch, PlanContext, Program, Setup, plan
 from refimpl.planner.device_memory import DeviceMemory

@@ -27,8 +27,8 @@ from refimpl.backend.no_waits import no_waits
 from refimpl.backend.orders import awaited
 from refimpl.backend.schedules import Schedule
 from refimpl.backend.script import WIDTH, written_out
-from refimpl.machine.tiers import Tier
 from refimpl.memory import ALLOCATORS
+from refimpl.memory.tiers import Tier
 from refimpl.names import presets
 from refimpl.names.machines import named as machine
 from refimpl.network import Builder, Network, Setting, Tensor

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from refimpl.machine import HOST, PEER
-from refimpl.machine.tiers import pinned_size
+from refimpl.memory.tiers import pinned_size
 from refimpl.network import Builder, Network, Tensor
 from refimpl.planner import CopyIn, CopyOut, Free, Instruction, Launch, Program, Record, Wait, plan
 from refimpl.planner.instructions import HOST_STREAM, Allocate, FromStore, ToStore

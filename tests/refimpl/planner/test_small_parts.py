@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from refimpl.machine import Choice, Span, Tier
-from refimpl.machine.tiers import pinned_size
 from refimpl.memory import UNLIMITED
+from refimpl.memory.tiers import pinned_size
 from refimpl.network import Network, Tensor
 from refimpl.network.tensor import Kind
 from refimpl.network.zoo import lenet

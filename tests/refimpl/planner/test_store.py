@@ -13,7 +13,7 @@ import pytest
 
 from refimpl.machine import HOST, Clock, Machine
 from refimpl.machine.gpus import MACHINES
-from refimpl.machine.tiers import pinned_size
+from refimpl.memory.tiers import pinned_size
 from refimpl.network import Step, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, Program, plan

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from refimpl.machine import Tier
-from refimpl.machine.tiers import pinned_size
+from refimpl.memory.tiers import pinned_size
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.planner.verify import Unsafe

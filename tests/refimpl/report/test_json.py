@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from refimpl.machine.tiers import pinned_size
+from refimpl.memory.tiers import pinned_size
 from refimpl.network.accounting import network_wide_bytes
 from refimpl.planner import DoesNotFit, plan
 from refimpl.report.json import FIELDS, misfit_json, plan_json

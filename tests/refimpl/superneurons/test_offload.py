@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from refimpl import vdnn
 from refimpl.machine import MACHINES
-from refimpl.machine.tiers import pinned_size
+from refimpl.memory.tiers import pinned_size
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Network, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, Free, PlanContext, Program, Record, Setup, SetupError, Wait, plan

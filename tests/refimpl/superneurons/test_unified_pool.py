@@ -18,7 +18,7 @@ from refimpl.backend.cpu import CpuDevice
 from refimpl.backend.device import Sizes
 from refimpl.fit.least_budget import least_budget, remedies
 from refimpl.machine import HOST, Machine, MachineError, Tier
-from refimpl.machine.tiers import pinned_size
+from refimpl.memory.tiers import pinned_size
 from refimpl.names import presets
 from refimpl.network import Network
 from refimpl.network.zoo import build

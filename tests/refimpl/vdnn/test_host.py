@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 
 from refimpl.machine import MACHINES
-from refimpl.machine.tiers import pinned_size
 from refimpl.memory import UNLIMITED
+from refimpl.memory.tiers import pinned_size
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, Program, plan

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from refimpl.machine.gpus import MACHINES
-from refimpl.machine.tiers import pinned_size
+from refimpl.memory.tiers import pinned_size
 from refimpl.names.presets import setup
 from refimpl.network import VDNN, Builder, Conventions, Network, Tensor
 from refimpl.network.conventions import VDNNPP
