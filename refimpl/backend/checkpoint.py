@@ -20,7 +20,7 @@ from refimpl.backend.initial_state import state_tensors
 from refimpl.backend.npz import Archive, Damaged, opened
 from refimpl.backend.run_errors import CheckpointError, RunError
 from refimpl.backend.schedules import Schedule
-from refimpl.machine.files import replacing
+from refimpl.files import replacing
 from refimpl.network import Network
 from refimpl.text import shown
 

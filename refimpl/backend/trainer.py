@@ -25,8 +25,8 @@ from refimpl.backend.interrupts import held_interrupts
 from refimpl.backend.orders import LegalOrder
 from refimpl.backend.run_errors import NotFinite, RankFailed, RunError
 from refimpl.backend.schedules import Schedule
+from refimpl.files import replacing
 from refimpl.machine import Timeline
-from refimpl.machine.files import replacing
 from refimpl.memory.tiers import pinned_size
 from refimpl.network import Output, Tensor
 from refimpl.network.imported.onnx_file import OnnxFile

@@ -10,8 +10,8 @@ from typing import Any
 from refimpl.cli import resolve, shared_options
 from refimpl.cli.parser import DONE, Parser, writable
 from refimpl.cli.terminal import say
+from refimpl.files import replace_text
 from refimpl.machine import here
-from refimpl.machine.files import replace_text
 from refimpl.network.zoo import build
 from refimpl.text import counted
 

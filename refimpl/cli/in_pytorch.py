@@ -23,9 +23,9 @@ from refimpl.cli.parser import DOES_NOT_FIT, DONE, Fail, Parser, whole, writable
 from refimpl.cli.plan import least
 from refimpl.cli.terminal import print_json, progress, say, show_table, tell, wrapped
 from refimpl.combined import Combined
+from refimpl.files import replace_text
 from refimpl.fit.by_name import budget_bytes
 from refimpl.machine import Machine, here
-from refimpl.machine.files import replace_text
 from refimpl.names.presets import PRESETS, parse
 from refimpl.network import Network
 from refimpl.network.imported import from_torch

@@ -104,7 +104,7 @@ def real(above: float | None = None, below: float = math.inf) -> Callable[[str],
 
 def writable(option: str, path: str) -> Path:
     """The path of a file to be written.  One that cannot be written is refused before the work that it is to hold."""
-    from refimpl.machine.files import refuse_unwritable
+    from refimpl.files import refuse_unwritable
 
     try:
         refuse_unwritable(path)

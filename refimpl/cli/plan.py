@@ -10,10 +10,10 @@ from refimpl.cli import resolve, shared_options
 from refimpl.cli.parser import DOES_NOT_FIT, DONE, Parser, writable
 from refimpl.cli.picture_option import checked, draw
 from refimpl.cli.terminal import print_json, say, show_table, tell, waiting, wrapped
+from refimpl.files import replace_text
 from refimpl.fit.by_name import budget_bytes, share_of
 from refimpl.fit.least_budget import least_budget, remedies
 from refimpl.machine import Machine
-from refimpl.machine.files import replace_text
 from refimpl.network import Network
 from refimpl.network.imported.any_batch import Batches
 from refimpl.network.zoo import build

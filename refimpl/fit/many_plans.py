@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeVar
 
+from refimpl.files import refuse_unwritable
 from refimpl.fit import workers
-from refimpl.machine.files import refuse_unwritable
 from refimpl.text import RefimplError, naming, opened
 
 Row = dict[str, Any]  #: field → value; `key`, the first one, is the question's

@@ -7,7 +7,7 @@ from refimpl.machine.measured_profile import Profile, machine_from_profile
 from refimpl.machine.model import Choice, Machine
 from refimpl.machine.own_machine import QUANTITIES, figure_rows
 from refimpl.machine.ring import Ring, wire_bytes
-from refimpl.machine.simulate import Span, Timeline, engine_of, simulate
+from refimpl.machine.simulator import Span, Timeline, engine_of, simulate
 from refimpl.memory.tiers import HOST, PEER, Tier
 from refimpl.text import MachineError
 

@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from refimpl.files import replacing
 from refimpl.machine.catalogues import options
 from refimpl.machine.cpu_model import (
     COPY,
@@ -54,7 +55,6 @@ from refimpl.machine.cpu_model import (
     units,
     with_costs,
 )
-from refimpl.machine.files import replacing
 from refimpl.machine.here import is_busy
 from refimpl.machine.model import Machine
 from refimpl.machine.timing import Run, Seconds, least_in_turns

@@ -24,7 +24,7 @@ import numpy as np
 
 from refimpl.machine.catalogues import options
 from refimpl.machine.model import Choice, Efficiency, Machine, Source, in_order
-from refimpl.machine.simulate import union
+from refimpl.machine.simulator import union
 from refimpl.network.call import Call, CallKey, Setting
 from refimpl.network.tensor import Tensor
 from refimpl.text import MachineError

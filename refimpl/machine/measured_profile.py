@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from refimpl.machine.files import replacing
+from refimpl.files import replacing
 from refimpl.machine.gpus import ASSUMED, TITAN_X_EFFICIENCY
 from refimpl.machine.model import Choice, Machine, Source, in_order
 from refimpl.memory.tiers import HOST

@@ -21,7 +21,7 @@ import numpy as np
 from refimpl.machine.clock import Clock, Engine
 from refimpl.machine.cpu_model import CalibratedCpu
 from refimpl.machine.model import Choice, Machine
-from refimpl.machine.simulate import timed
+from refimpl.machine.simulator import timed
 from refimpl.memory.tiers import HOST
 from refimpl.network import Call
 

@@ -18,8 +18,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from refimpl.files import replace_text
 from refimpl.machine import HOST, Span, Timeline
-from refimpl.machine.files import replace_text
 from refimpl.network import Step
 from refimpl.planner import CopyIn, CopyOut, HostCopy, Launch, Program
 from refimpl.planner.instructions import STORE

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import fill
 
-from refimpl.machine.files import replace_text
+from refimpl.files import replace_text
 
 
 def escaped(cell: str) -> str:

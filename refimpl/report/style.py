@@ -19,7 +19,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from refimpl.machine.files import replacing
+from refimpl.files import replacing
 from refimpl.planner import Launch, Program
 from refimpl.report.figures import step_ends
 from refimpl.text import UNITS

@@ -14,8 +14,8 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+from refimpl.files import replacing
 from refimpl.machine import Timeline
-from refimpl.machine.files import replacing
 from refimpl.planner import Program
 from refimpl.report.figures import DrawnLifetime, lifetimes, pool_size
 from refimpl.report.times import compute_clock

@@ -21,14 +21,14 @@ FAULTS = (
     ),
     Fault(
         "the simulator does not wait for events",
-        "refimpl/machine/simulate.py",
+        "refimpl/machine/simulator.py",
         "clock.wait(instruction.stream, events[instruction.event])",
         "clock.wait(instruction.stream, 0.0)",
         "tests/refimpl/machine tests/refimpl/planner",
     ),
     Fault(
         "an overlap ends with the shorter of two copies",
-        "refimpl/machine/simulate.py",
+        "refimpl/machine/simulator.py",
         "merged[-1] = merged[-1][0], max(end, merged[-1][1])",
         "merged[-1] = merged[-1][0], end",
         "tests/refimpl/machine",

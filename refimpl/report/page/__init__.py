@@ -15,8 +15,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from refimpl.files import replace_text
 from refimpl.machine import Timeline
-from refimpl.machine.files import replace_text
 from refimpl.planner import Program
 from refimpl.report.page.document import document, how, packed
 

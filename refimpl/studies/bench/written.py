@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import ClassVar
 
-from refimpl.machine.files import replace_text
+from refimpl.files import replace_text
 from refimpl.machine.here import load_average, processor
 from refimpl.report.markdown import paragraph, put_between, slug, write_measurement
 from refimpl.report.tables import Table

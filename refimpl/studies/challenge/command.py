@@ -11,8 +11,8 @@ from refimpl.cli import shared_options
 from refimpl.cli.parser import DONE, Fail, Parser, real, whole
 from refimpl.cli.stopped import stopped
 from refimpl.cli.terminal import print_json, progress, say, show_table, waiting
+from refimpl.files import replace_text
 from refimpl.fit.many_plans import Row, answers
-from refimpl.machine.files import replace_text
 from refimpl.names import presets
 from refimpl.names.presets import NEIGHBOURS, PRESETS
 from refimpl.report.markdown import put_between

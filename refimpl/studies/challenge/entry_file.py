@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from refimpl.machine.files import replace_text
+from refimpl.files import replace_text
 from refimpl.names.machines import named
 from refimpl.planner import Program
 from refimpl.planner.program_file import ProgramFileError, document, read

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from kernels.targets.cpu.threads import cores
+from refimpl.files import replace_text
 from refimpl.fit import workers
 from refimpl.fit.many_plans import read
-from refimpl.machine.files import replace_text
 from refimpl.names.machines import named
 from refimpl.studies.challenge.entry import entered
 from refimpl.studies.challenge.entry_file import beats, prove

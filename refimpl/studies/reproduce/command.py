@@ -12,8 +12,8 @@ from refimpl.cli import shared_options
 from refimpl.cli.parser import DONE, Fail, Parser, pick, whole
 from refimpl.cli.picture_option import checked, save
 from refimpl.cli.terminal import print_json, progress, say, show_table, tell
+from refimpl.files import replace_text
 from refimpl.machine import here
-from refimpl.machine.files import replace_text
 from refimpl.names.machines import named as machine
 from refimpl.report.markdown import put_between
 from refimpl.studies.reproduce import PAPERS, Paper

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import refimpl
-from refimpl.machine.files import replace_text
+from refimpl.files import replace_text
 from refimpl.report.markdown import markdown_table, paragraph, put_between
 from refimpl.report.style import save
 from refimpl.report.tables import Table

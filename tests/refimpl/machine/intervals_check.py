@@ -35,7 +35,7 @@ from refimpl.backend import Trainer, cpu, data
 from refimpl.machine import Machine, cpu_costs
 from refimpl.machine.here import load_average, processor
 from refimpl.machine.possible import Clocks, Doubt, PossibleMachines, interval, kernel_of
-from refimpl.machine.simulate import timed
+from refimpl.machine.simulator import timed
 from refimpl.machine.timing import by
 from refimpl.names.machines import named as machine
 from refimpl.names.presets import setup

@@ -18,7 +18,7 @@ from refimpl.machine.cpu_model import COPY, FETCHED, LAUNCH, SHARED, with_costs
 from refimpl.machine.here import rough_cpu
 from refimpl.machine.possible import CPU_DOUBT, Doubt, PossibleMachines, doubt_of, interval, kernel_of
 from refimpl.machine.ring import Ring
-from refimpl.machine.simulate import simulate
+from refimpl.machine.simulator import simulate
 from refimpl.machine.timing import by, least_in_turns
 from refimpl.network.zoo import build
 from refimpl.planner import Program

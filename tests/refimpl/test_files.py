@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from refimpl.machine import files
-from refimpl.machine.files import refuse_unwritable, replacing
+from refimpl import files
+from refimpl.files import refuse_unwritable, replacing
 
 
 def write(path: Path, content: bytes = b"new") -> None:
@@ -112,7 +112,7 @@ def test_a_block_that_fails_changes_nothing(tmp_path: Path) -> None:
 
 KILLED = """
 import os, signal, sys
-from refimpl.machine.files import replacing
+from refimpl.files import replacing
 with replacing(sys.argv[1]) as file:
     file.write(b"half")
     file.flush()

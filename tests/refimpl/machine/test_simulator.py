@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from refimpl.machine import Clock, simulate
 from refimpl.machine.ring import TEN_GIGABIT, Ring
-from refimpl.machine.simulate import Span, Timeline, common, union
+from refimpl.machine.simulator import Span, Timeline, common, union
 
 STREAMS = ("compute", "out", "in", "network")
 
