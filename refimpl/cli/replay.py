@@ -11,8 +11,8 @@ from refimpl.cli import shared_options
 from refimpl.cli.parser import DOES_NOT_FIT, DONE, Fail, Parser, pick
 from refimpl.cli.terminal import print_json, progress, say, show
 from refimpl.memory import ALLOCATORS, UNLIMITED, Allocator
-from refimpl.memory.log import LoggedEvent, LogReplay, read_rmm, replay
 from refimpl.names.budgets import parse_bytes
+from refimpl.report.allocation_log import LoggedEvent, LogReplay, read_rmm, replay
 from refimpl.text import counted
 from refimpl.text import size as text
 

@@ -19,5 +19,5 @@ ALLOCATORS: dict[str, Allocator] = {
 __all__ = [
     "ALLOCATORS", "UNLIMITED", "Allocator", "BestFit", "BlockHeap", "BothEnds", "DriverCalls", "Event", "FirstFit",
     "FitPool", "Fixed", "FreeList", "Life", "Pool", "PoolError", "Statistics", "Trace", "WorstFit", "ideal", "lives",
-    "log", "replay",
+    "replay",
 ]  # fmt: skip

@@ -1,12 +1,13 @@
-"""The program's allocations as a log in the CSV format of RMM, for other tools and for `refimpl.memory.log.replay`."""
+"""The program's allocations as a log in the CSV format of RMM, for other tools and for
+`refimpl.report.allocation_log.replay`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from refimpl.machine import Timeline
-from refimpl.memory.log import LoggedEvent, write_rmm
 from refimpl.planner import Program
+from refimpl.report.allocation_log import LoggedEvent, write_rmm
 from refimpl.report.figures import lifetimes
 from refimpl.report.times import compute_clock
 from refimpl.report.torch_snapshot import BASE

@@ -42,9 +42,9 @@ FAULTS = (
     ),
     Fault(
         "the peak of a replayed log is its last value",
-        "refimpl/memory/log.py",
+        "refimpl/report/allocation_log.py",
         "asked_peak = max(asked_peak, asked)",
         "asked_peak = asked",
-        "tests/refimpl/memory/test_log.py",
+        "tests/refimpl/report/test_allocation_log.py",
     ),
 )

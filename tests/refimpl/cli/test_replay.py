@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from refimpl.memory import ALLOCATORS
-from refimpl.memory.log import LoggedEvent, read_rmm, replay, write_rmm
+from refimpl.report.allocation_log import LoggedEvent, read_rmm, replay, write_rmm
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from refimpl.memory.log import read_rmm
+from refimpl.report.allocation_log import read_rmm
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refimpl.memory.log import read_rmm, replay
+from refimpl.report.allocation_log import read_rmm, replay
 from refimpl.report.rmm_log import rmm_events, write_rmm_log
 from tests.refimpl.report.programs import ALL, evicting, timeline
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.memory import ALLOCATORS, Allocator, BestFit
-from refimpl.memory.log import Action, LogError, LoggedEvent, LogReplay, read_rmm, replay, write_rmm
+from refimpl.report.allocation_log import Action, LogError, LoggedEvent, LogReplay, read_rmm, replay, write_rmm
 from tests.messages import raises_naming
 
 SMALL_CNN = Path(__file__).parents[2] / "data" / "rmm_small_cnn.csv"
