@@ -1,17 +1,24 @@
 """Every layer of a convolutional network as plain Numba CUDA kernels, float32, NCHW, on a GPU or on the CPU.
 
-One file a family, each with plain functions over arrays: NumPy arrays run on the CPU, device arrays on the GPU.
+Here every operation is as one would first write it: a kernel a pass, under Numba's own `@cuda.jit`.  Arrays keep their
+axes, `x[n, c, h, w]`; loops run over `range`; a thread computes one element of the result, or one row or channel where
+that is a sum.  A file has its formula, its kernels, and below them the functions that launch them.  The kernels need
+Numba and NumPy alone: copy them into a file of yours, with those of `index`, and launch them there,
 
-    gemm         a ladder of matrix products            fc           fully connected layers on it
-    conv         convolution, one file an algorithm     pool         maximum and average
-    batchnorm    layernorm    lrn    dropout    relu    softmax      sgd    the optimiser's step
-    concat       join (and fork)    upsample            elementwise  fill, copy, axpy
-    drop_path    channel_shuffle    permute_channels    take    pad    prepend
-    embedding    position    of tokens
-    activation   what the smooth activations share, a file each; functions: their exp, erf, tanh and sigmoid
+    conv_forward[(y.size + 255) // 256, 256](x, w, y, (1, 1), (0, 0))
 
-    reference    the same in plain NumPy: the oracle    declare, launch   declaring, launching and binding kernels
-    arguments    checks, one clear error each           targets           what compiles and runs them
+on a GPU, or without one in Numba's simulator (NUMBA_ENABLE_CUDASIM=1).  The functions run on the device of their
+arrays: NumPy's on the CPU, device arrays on the GPU.
+
+    conv         grouped: with groups and dilation      pool         maximum and average; pool_to: to a given size
+    fc           relu         lrn          batchnorm    softmax      dropout    sgd: the optimiser's step
+    concat       join (and fork)                        elementwise  fill, copy, axpy
+    run          launching a plain kernel               index        where an element is
+    copies       between the device and the host        rungs        plain or fast
+
+    fast         the same functions with the kernels that a GPU wants; in fast/cpu those that a processor wants
+    checks       arguments, shapes, and the reference in NumPy
+    targets      declaring, compiling and launching, on the CPU, on a GPU and on an emulated one
 
 Outputs are given, never allocated; nothing uses floating-point atomics, so results are the same to the last bit from
 run to run.  This package knows nothing of `refimpl`.

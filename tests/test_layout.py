@@ -56,11 +56,15 @@ SHARED_NAMES = {
     "figures": "the figures that tables and pictures show",
     "measured": "a study's figures that are measured, and not planned",
     "pictures": "a study's pictures",
+    "copies": "between the device and the host: of the executor, and of the back ends",
+    "run": "a command of `refimpl`; and what runs a plain kernel",
     "evaluation": "a study's parts, as tables and as pictures",
 }
 
 #: Folders where a file is named after the room that it is about.
 NAMED_AFTER_ROOMS = ("tests/faults/",)
+#: The folder where a file is named after the plain kernels that it is faster than.
+RUNGS = ("kernels/fast/",)
 
 #: Where the word *compress* is at home: vDNN++'s folder, what reproduces its figures, one file of the back ends, what
 #: `run` says of such maps, and what names modules and presets.  Every other file sees streams, buffers, instructions.
@@ -111,6 +115,15 @@ def floor(room: str) -> int:
     return next(number for number, rooms in enumerate(FLOORS) if room in rooms)
 
 
+def is_plain(path: str) -> bool:
+    """Whether a file is directly in `kernels/`, as those of the plain kernels are."""
+    return path.startswith("kernels/") and path.count("/") == 1
+
+
+def may_import_cuda(path: str) -> bool:
+    return path == SHIM or is_plain(path)
+
+
 def module_name(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
@@ -155,8 +168,8 @@ def violations(root: Path) -> list[str]:
             above = there is not None and there != here and floor(there) >= floor(here)
             if above:
                 found.append(f"{path} imports {name}, which is not below it")
-            if path != SHIM and (name == "numba.cuda" or name.startswith("numba.cuda.")):
-                found.append(f"{path} imports {name}; only {SHIM} may")
+            if not may_import_cuda(path) and (name == "numba.cuda" or name.startswith("numba.cuda.")):
+                found.append(f"{path} imports {name}; only plain kernels and {SHIM} may")
         if path.startswith("kernels/") and path != "kernels/__init__.py" and not ast.get_docstring(tree):
             found.append(f"{path} does not open with a docstring")
     return found
@@ -242,7 +255,7 @@ def files_given_twice(root: Path) -> dict[str, list[str]]:
     for folder in ("kernels", "refimpl", "tests"):
         for path in sorted((root / folder).rglob("*.py")):
             name = path.relative_to(root).as_posix()
-            if not path.stem.startswith("test_") and not name.startswith(NAMED_AFTER_ROOMS):
+            if not path.stem.startswith("test_") and not name.startswith((*NAMED_AFTER_ROOMS, *RUNGS)):
                 found.setdefault(path.stem, []).append(name)
     return {stem: paths for stem, paths in found.items() if len(paths) > 1}
 
@@ -250,10 +263,10 @@ def files_given_twice(root: Path) -> dict[str, list[str]]:
 def test_a_file_name_means_one_file(tmp_path: Path) -> None:
     assert {stem: paths for stem, paths in files_given_twice(ROOT).items() if stem not in SHARED_NAMES} == {}
     assert SHARED_NAMES.keys() <= files_given_twice(ROOT).keys(), "no longer shared: take it from the list"
-    for path in ("refimpl/memory/pool.py", "kernels/fast/pool.py", "tests/memory/test_pool.py", "tests/faults/pool.py"):
+    for path in ("refimpl/memory/pool.py", "kernels/pool.py", "tests/memory/test_pool.py", "tests/faults/pool.py"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("")
-    assert files_given_twice(tmp_path) == {"pool": ["kernels/fast/pool.py", "refimpl/memory/pool.py"]}
+    assert files_given_twice(tmp_path) == {"pool": ["kernels/pool.py", "refimpl/memory/pool.py"]}
 
 
 def compressing(root: Path) -> dict[str, set[str]]:

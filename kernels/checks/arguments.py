@@ -107,6 +107,8 @@ def given_workspace(workspace: Any) -> Any:
 class FlatView:
     """Elements of device memory in one dimension, without gaps; a slice of it is another view.
 
+    A `ShapedView` has more dimensions.
+
     Numba's own device arrays would do, but one of those takes 10 to 50 µs to make, and this takes 1.  A view keeps
     `owner`, whose memory it shows, alive.  Anything that reads `__cuda_array_interface__` can use it.
     """
@@ -146,6 +148,31 @@ class FlatView:
         return f"FlatView({self.size} {self.dtype} at {self.pointer:#x})"
 
 
+class ShapedView(FlatView):
+    """Elements of device memory in several dimensions, without gaps."""
+
+    __slots__ = ("_shape",)
+
+    def __init__(self, flat: FlatView, shape: tuple[int, ...]) -> None:
+        super().__init__(flat.pointer, flat.size, flat.dtype, flat.owner)
+        self._shape = shape
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self._shape
+
+
+def shaped(array: Any, shape: tuple[int, ...]) -> Any:
+    """A view of all elements of a contiguous array with this shape; never a copy.  One length may be -1."""
+    if not is_contiguous(array):
+        raise KernelError(f"an array with strides of {strides(array)} elements has gaps; copy it first")
+    if isinstance(array, np.ndarray):
+        return array.reshape(shape)
+    view = flat(array)
+    known = math.prod(length for length in shape if length >= 0)
+    return ShapedView(view, tuple(view.size // known if length < 0 else length for length in shape))
+
+
 def flat(array: Any) -> Any:
     """A one-dimensional view of all elements from the first to the last, gaps included; never a copy.
 
@@ -153,7 +180,7 @@ def flat(array: Any) -> Any:
     synchronised: the data must be ready on the stream that the kernel is launched on.
     """
     if isinstance(array, FlatView):
-        return array
+        return FlatView(array.pointer, array.size, array.dtype, array.owner)
     if isinstance(array, np.ndarray):
         if array.flags.c_contiguous:
             return array.reshape(-1)

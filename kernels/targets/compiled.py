@@ -21,7 +21,7 @@ from cuda.core import ObjectCode
 
 from kernels.targets import emulated
 from kernels.targets.cpu import build
-from kernels.targets.declare import Kernel
+from kernels.targets.declare import Kernel, Kind, kind_of
 from kernels.targets.emulated import unwritten
 from kernels.targets.shim import CodeLibrary, NumbaKernel, cuda
 
@@ -31,13 +31,14 @@ PTX, CUBIN = "kernel.ptx", "kernel.cubin"
 def signature(kernel: Kernel) -> tuple[Any, ...]:
     """The argument types a kernel is compiled for: they follow from its declaration, never from a call."""
     types = cuda.types
-    kinds = {
-        "Floats": types.Array(types.float32, 1, "C"),
-        "Ints": types.Array(types.int32, 1, "C"),
-        "int": types.int64,
-        "float": types.float32,
-    }
-    return tuple(kinds[kind] for kind in kernel.parameters.values())
+    elements = {"Floats": types.float32, "Ints": types.int32, "int": types.int64, "float": types.float32}
+
+    def numba_type(kind: Kind) -> Any:
+        if kind.base == "ints":
+            return types.UniTuple(types.int64, kind.axes)
+        return types.Array(elements[kind.base], kind.axes, "C") if kind.is_array else elements[kind.base]
+
+    return tuple(numba_type(kind_of(name)) for name in kernel.parameters.values())
 
 
 def compiled(kernel: Kernel) -> Any:

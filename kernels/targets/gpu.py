@@ -170,17 +170,19 @@ def words(values: Sequence[Any]) -> list[Any]:
     """The values of a launch as the machine code takes them.
 
     Numba passes an array as the fields of its array structure: two object pointers (none on a GPU), number of elements,
-    bytes of an element, address, then shape and strides, here of one axis.  A Python integer is passed as 64 bits and a
-    NumPy float as its own 32.
+    bytes of an element, address, then shape and strides.  A Python integer is passed as 64 bits, a NumPy float as its
+    own 32, and a tuple as its numbers.
     """
     out: list[Any] = []
     for value in values:
         if isinstance(value, (int, np.float32)):
             out.append(value)
+        elif isinstance(value, tuple):
+            out += value
         else:
-            view = flat(value)
-            itemsize = view.dtype.itemsize
-            out += (0, 0, view.size, itemsize, view.pointer, view.size, itemsize)
+            itemsize = value.dtype.itemsize
+            steps = [itemsize * step for step in arguments.contiguous_strides(value.shape)]
+            out += (0, 0, value.size, itemsize, value.pointer, *value.shape, *steps)
     return out
 
 

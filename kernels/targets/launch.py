@@ -20,11 +20,11 @@ from typing import Any
 
 from kernels.checks.arguments import LARGEST, KernelError, is_array, place
 from kernels.targets import cpu
-from kernels.targets.declare import REGISTRY, Dim3, Floats, Ints, Kernel, ceil_div, device, dim3, kernel
+from kernels.targets.declare import REGISTRY, Dim3, Floats, Ints, Kernel, ceil_div, device, dim3, kernel, of_plain
 
 __all__ = [
     "REGISTRY", "Dim3", "Floats", "Ints", "Kernel", "KernelLaunch", "bind", "ceil_div", "device", "dim3", "kernel",
-    "launch", "recording",
+    "launch", "of_plain", "recording",
 ]  # fmt: skip
 
 

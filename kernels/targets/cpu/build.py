@@ -63,15 +63,19 @@ def numba_config(**values: Any) -> Iterator[None]:
         vars(numba.config).update(before)
 
 
-def optimised(checked: bool) -> AbstractContextManager[None]:
+def optimised(checked: bool, plain: bool = False) -> AbstractContextManager[None]:
     """Numba's settings for our own compilations alone.
 
     LLVM's SLP vectoriser is what makes 8 × 8 register blocks fast on the CPU.  Numba leaves it off since LLVM
     miscompiled with it in 2023, so every kernel's tests against its oracles run with it on.  Checked mode runs small
-    arrays: there compiling takes longer than running, and LLVM does little more than it must.
+    arrays: there compiling takes longer than running, and LLVM does little more than it must.  Plain kernels come to
+    the bits of their PTX, for which neither vectoriser runs: one that vectorises a product does not fuse it with its
+    sum.
     """
     if checked:
         return numba_config(OPT=numba.config._OptLevel(1), LOOP_VECTORIZE=0, SLP_VECTORIZE=0)
+    if plain:
+        return numba_config(LOOP_VECTORIZE=0, SLP_VECTORIZE=0)
     return numba_config(SLP_VECTORIZE=int(slp_enabled()))
 
 
@@ -160,7 +164,7 @@ def key(kernel: Kernel, checked: bool) -> str:
     parts = [
         compiler_key(),
         f"{kernel.function.__module__}.{kernel.name}",
-        repr(kernel.block),
+        repr((kernel.block, kernel.kinds)),
         f"checked={checked} slp={slp_enabled()}",
         *_describe(kernel.function, set(), lines=checked),
     ]
@@ -185,7 +189,7 @@ def load(kernel: Kernel, checked: bool = False, same: Mapping[str, str] = Mappin
     """The kernel's generated module, compiled; from disk where a process has compiled it before."""
     kind = "_checked" if checked else "".join(f"_{name}_is_{other}" for name, other in same.items())
     stem = f"{kernel.name}{kind}_{key(kernel, checked)}"
-    with _lock, collector_paused(), optimised(checked):
+    with _lock, collector_paused(), optimised(checked, kernel.is_plain):
         return _load(stem, lambda: source_text(kernel, checked, same))
 
 

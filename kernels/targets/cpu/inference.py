@@ -15,10 +15,19 @@ from numba.core.typing.templates import AbstractTemplate, signature
 from numba.np.numpy_support import as_dtype
 
 from kernels.targets.cpu.vocabulary import AXES, Lowered, parse
-from kernels.targets.declare import KINDS, Kernel
+from kernels.targets.declare import Kernel, Kind, kind_of
 
-NUMBA = {"Floats": types.float32[::1], "Ints": types.int32[::1], "int": types.int64, "float": types.float32}
-assert NUMBA.keys() == KINDS.keys()
+ELEMENTS = {
+    "Floats": types.float32, "Ints": types.int32, "int": types.int64, "ints": types.int64, "float": types.float32,
+}  # fmt: skip
+
+
+def numba_type(kind: Kind) -> types.Type:
+    """The type of an argument on the CPU."""
+    element = ELEMENTS[kind.base]
+    if kind.base == "ints":
+        return types.containers.UniTuple(element, kind.axes)
+    return types.Array(element, kind.axes, "C") if kind.is_array else element
 
 
 class _WithoutBarriers(ast.NodeTransformer):
@@ -43,7 +52,7 @@ def infer_types(kernel: Kernel, lowered: Lowered, preamble: list[str]) -> dict[s
         if isinstance(helper, Dispatcher) and helper.py_func.__module__ == __name__:
             namespace[name] = helper.py_func
             cpu_target.typing_context.insert_global(helper.py_func, types.Function(_helper(helper.py_func)))
-    argument_types = [types.int64] * len(indices) + [NUMBA[kind] for kind in kernel.parameters.values()]
+    argument_types = [types.int64] * len(indices) + [numba_type(kind_of(kind)) for kind in kernel.parameters.values()]
     return {
         name: as_dtype(kind).name
         for name, kind in _typed(namespace["probe"], argument_types).typemap.items()

@@ -29,20 +29,24 @@ inside = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  #: for what gener
 
 
 @intrinsic(prefer_literal=True)
-def array_at(typing_context: Any, address: Any, length: Any, dtype: Any) -> Any:
-    """The array of one dimension that is at an address."""
-    array_type = types.Array(dtype.dtype, 1, "C")
+def array_at(typing_context: Any, address: Any, shape: Any, dtype: Any) -> Any:
+    """The array of this shape, a tuple, that is at an address."""
+    array_type = types.Array(dtype.dtype, len(shape), "C")
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         element = context.get_data_type(array_type.dtype)
-        data, length = builder.inttoptr(arguments[0], ir.PointerType(element)), arguments[1]
-        length = context.cast(builder, length, signature.args[1], types.intp)
+        data, lengths = builder.inttoptr(arguments[0], ir.PointerType(element)), []
+        for kind, length in zip(shape, cgutils.unpack_tuple(builder, arguments[1]), strict=True):
+            lengths.append(context.cast(builder, length, kind, types.intp))
         itemsize = context.get_constant(types.intp, context.get_abi_sizeof(element))
+        steps = [itemsize]
+        for length in reversed(lengths[1:]):
+            steps.insert(0, builder.mul(steps[0], length))
         array = context.make_array(array_type)(context, builder)
-        arrayobj.populate_array(array, data, [length], [itemsize], itemsize, meminfo=None)  # no reference count
+        arrayobj.populate_array(array, data, lengths, steps, itemsize, meminfo=None)  # no reference count
         return array._getvalue()
 
-    return array_type(address, length, dtype), generate
+    return array_type(address, shape, dtype), generate
 
 
 @intrinsic

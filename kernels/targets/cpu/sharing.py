@@ -137,7 +137,7 @@ def run_alone(work: np.ndarray) -> None:
 @inside
 def run_share(launch: np.ndarray, own: int) -> None:
     """The blocks of this thread's own share, then what is left of the others'."""
-    work, shares = array_at(launch[WORK], COLUMNS + 1, np.int64), launch[SHARES]
+    work, shares = array_at(launch[WORK], (COLUMNS + 1,), np.int64), launch[SHARES]
     columns = work[COLUMNS]
     rows = work[BLOCKS] // columns
     for turn in range(shares):
@@ -199,7 +199,7 @@ def serve(mailboxes: np.ndarray, helper: int, looks: int) -> None:
         offered = look(mailboxes, place)
         looked += 1
         if offered > BUSY and swap(mailboxes, place, offered, BUSY):
-            launch = array_at(offered, LINE * (3 + helper), np.int64)
+            launch = array_at(offered, (LINE * (3 + helper),), np.int64)
             run_share(launch, 1 + helper)
             put(launch, LINE * (2 + helper) + DONE, 1)  # from here on the launch may be gone
             put(mailboxes, place, IDLE)

@@ -32,15 +32,9 @@ from kernels.targets.cpu.vocabulary import (
     parse,
     shadow_of,
 )
-from kernels.targets.declare import Kernel
+from kernels.targets.declare import Kernel, Kind, kind_of
 
-SIGNATURES = {"Floats": "float32[::1]", "Ints": "int32[::1]", "int": "int64", "float": "float32"}
-ARGUMENTS = {
-    "Floats": "_array_at(_work[{}], _work[{}], np.float32)",
-    "Ints": "_array_at(_work[{}], _work[{}], np.int32)",
-    "int": "_work[{}]",
-    "float": "_float_in(_work[{}])",
-}  #: how they are read from what `threads.packed` puts together
+ELEMENTS = {"Floats": "float32", "Ints": "int32", "ints": "int64", "int": "int64", "float": "float32"}
 GARBAGE = {
     "f": "np.nan",
     "i": "-2_000_000_011",
@@ -50,6 +44,23 @@ GARBAGE = {
 THREAD = [f"threadIdx_{axis}" for axis in AXES]
 BLOCK = [f"blockIdx_{axis}" for axis in AXES]
 GRID = [f"gridDim_{axis}" for axis in AXES]
+
+
+def signature_of(kind: Kind) -> str:
+    """An argument's type, as Numba writes it."""
+    if kind.is_array:
+        return f"{ELEMENTS[kind.base]}[{', '.join([*(kind.axes - 1) * ':', '::1'])}]"
+    return f"UniTuple(int64, {kind.axes})" if kind.base == "ints" else ELEMENTS[kind.base]
+
+
+def read_from_work(kind: Kind, place: int) -> str:
+    """An argument, read from what `threads.packed` puts together."""
+    first, *others = (f"_work[{place + i}]" for i in range(kind.words))
+    if kind.is_array:
+        return f"_array_at({first}, ({', '.join(others)},), np.{ELEMENTS[kind.base]})"
+    if kind.base == "ints":
+        return f"({', '.join([first, *others])},)"
+    return f"_float_in({first})" if kind.base == "float" else first
 
 
 class KernelSource:
@@ -73,7 +84,8 @@ class KernelSource:
         )
         self.types = infer_types(kernel, self.lowered, before) if keeps else {}
         if checked:
-            _put_checks(self.lowered, self.sites, list(self.lowered.shared))
+            tuples = {name for name, kind in kernel.parameters.items() if kind_of(kind).base == "ints"}
+            _put_checks(self.lowered, self.sites, list(self.lowered.shared), tuples)
         else:
             _widen_indices(self.lowered)
             _join_rows(self.lowered, {name for name, kind in kernel.parameters.items() if kind == "Floats"})
@@ -184,7 +196,7 @@ class KernelSource:
         In checked mode Python calls it, because it may raise an error; and a block's code is inside it, because a
         function more is more to compile.
         """
-        parameters, kinds = self.lowered.parameters, self.kernel.parameters.values()
+        parameters, kinds = self.lowered.parameters, [kind_of(kind) for kind in self.kernel.parameters.values()]
         loop = parse(
             """
             for _number in range(_first, _end):
@@ -196,14 +208,15 @@ class KernelSource:
         if self.checked:
             report = [f"_report[BLOCK_{axis.upper()}] = blockIdx_{axis}" for axis in AXES]
             body += [*parse("\n".join([*report, "_report[EPOCH] = 1"])), *block]
-            types = ["int64"] * 5 + [SIGNATURES[kind] for kind in kinds] + ["int64[::1]"] * 2
+            types = ["int64"] * 5 + [signature_of(kind) for kind in kinds] + ["int64[::1]"] * 2
             options = f'"void({", ".join(types)})", nogil=True, cache=True, **OPTIONS'
             return _function("run", ["_first", "_end", *GRID, *parameters, "_order", "_report"], loop, options)
         body += parse(f"_block({', '.join([*BLOCK, *GRID, *parameters])})")
-        arguments, place = [f"_work = _array_at(_address, {6 + 2 * len(parameters)}, np.int64)"], 3
-        for name, kind in [*((name, "int") for name in GRID), *zip(parameters, kinds, strict=True)]:
-            arguments.append(f"{name} = {ARGUMENTS[kind].format(place, place + 1)}")
-            place += 2 if kind in ("Floats", "Ints") else 1
+        read, place = [], 3
+        for name, kind in [*((name, kind_of("int")) for name in GRID), *zip(parameters, kinds, strict=True)]:
+            read.append(f"{name} = {read_from_work(kind, place)}")
+            place += kind.words
+        arguments = [f"_work = _array_at(_address, ({place},), np.int64)", *read]
         options = '"void(int64, int64, int64)", cache=True, **OPTIONS'
         run = _function("run", ["_address", "_first", "_end"], [*parse("\n".join(arguments)), *loop], options, "cfunc")
         return [*_function("_block", [*BLOCK, *GRID, *parameters], block), "", *run]
@@ -259,15 +272,17 @@ class _Checks(ast.NodeTransformer):
     f(s, i)         f(s, i, _s_shadow, _report)        with None for an array that is not shared
     """
 
-    def __init__(self, lowered: Lowered, sites: list[Site], watched: list[str]) -> None:
-        """`watched`: the shared arrays, or the parameters of a helper that may be some."""
-        self.lowered, self.sites, self.watched = lowered, sites, watched
+    def __init__(self, lowered: Lowered, sites: list[Site], watched: list[str], tuples: Set[str]) -> None:
+        """`watched`: the shared arrays, or the parameters of a helper that may be some; `tuples`: of whole numbers."""
+        self.lowered, self.sites, self.watched, self.tuples = lowered, sites, watched, tuples
         self.known = {*lowered.parameters, *lowered.shared, *lowered.local, *lowered.constants}
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         if isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
             return node
         text, name = ast.unparse(node), dotted(node.value)
+        if name in self.tuples:
+            return node
         if name not in self.known:
             raise self.second_name(node, text)
         indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
@@ -425,8 +440,8 @@ def _join_rows(lowered: Lowered, floats: Set[str] = frozenset()) -> None:
         _join_rows(helper)
 
 
-def _put_checks(lowered: Lowered, sites: list[Site], watched: list[str]) -> None:
+def _put_checks(lowered: Lowered, sites: list[Site], watched: list[str], tuples: Set[str] = frozenset()) -> None:
     helpers = [(helper, _arrays(helper)) for helper in lowered.helpers.values()]
-    lowered.body = _Checks(lowered, sites, watched).visit(ast.Module(lowered.body, [])).body
+    lowered.body = _Checks(lowered, sites, watched, tuples).visit(ast.Module(lowered.body, [])).body
     for helper, arrays in helpers:
         _put_checks(helper, sites, arrays)

@@ -108,7 +108,9 @@ def packed(run: int, grid: Dim3, values: Sequence[Any], columns: int = 0) -> np.
         if isinstance(value, np.ndarray):
             if not value.flags.writeable:
                 raise KernelError("an array that a kernel is given is read-only; copy it first")
-            numbers += value.ctypes.data, value.size
+            numbers += value.ctypes.data, *value.shape
+        elif isinstance(value, tuple):
+            numbers += value
         else:
             numbers.append(int(value.view(np.int32)) if isinstance(value, np.float32) else value)
     return np.array(numbers, np.int64)

@@ -169,8 +169,12 @@ def _arrays(kernel: Any) -> list[tuple[int, int, str]]:
             parameter += 5 + 2 * axes
         elif type(kind).__name__ in ("Integer", "Float", "Boolean", "IntegerLiteral"):
             parameter += 1
+        elif type(kind).__name__ == "UniTuple" and type(kind.dtype).__name__ == "Integer":
+            parameter += kind.count
         else:
-            raise UnsupportedPtx(f"kernel {code.co_name}: an argument of type {kind}; give arrays and numbers")
+            raise UnsupportedPtx(
+                f"kernel {code.co_name}: an argument of type {kind}; give arrays, numbers and tuples of whole numbers"
+            )
     return found
 
 

@@ -72,6 +72,8 @@ def test_the_vectoriser_is_on_for_our_compilations_only(monkeypatch: pytest.Monk
     before = numba.config.SLP_VECTORIZE
     with build.optimised(checked=False):
         assert numba.config.SLP_VECTORIZE == 1
+    with build.optimised(checked=False, plain=True):
+        assert (numba.config.SLP_VECTORIZE, numba.config.LOOP_VECTORIZE) == (0, 0)
     assert before == numba.config.SLP_VECTORIZE
     monkeypatch.setenv("REFIMPL_SLP", "0")
     with build.optimised(checked=False):
