@@ -85,7 +85,8 @@ def pooling(mode: str) -> Operation:
     def operation(storey: Any, random: np.random.Generator) -> list[np.ndarray]:
         x, pad = np.round(2 * maps(random)) / 2, pair(random, 0, 2)  # rounded: windows have several largest elements
         window = tuple(int(random.integers(least + 1, 4)) for least in pad)
-        walk = {"window": window, "stride": pair(random, 1, 3), "pad": pad, "ceil": bool(random.integers(2))}
+        walk: dict[str, Any] = {"window": window, "stride": pair(random, 1, 3), "pad": pad}
+        walk["ceil"] = bool(random.integers(2))
         y, dx = nothing(*pool_shapes.output_shape(x.shape, **walk)), nothing(*x.shape)
         how = {**walk, "mode": mode, "count_padding": bool(random.integers(2))}
         storey.pool.forward(x, y, **how)
