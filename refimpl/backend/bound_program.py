@@ -7,11 +7,11 @@ rate and its like (the optimiser).  A launch that takes one is bound again when 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from kernels.rungs import RUNGS, function_of
 from kernels.targets.launch import KernelLaunch as BoundLaunch
 from kernels.targets.launch import bind
 from refimpl.backend.run_errors import RunError
@@ -23,24 +23,28 @@ View = Callable[[int, tuple[int, ...], Any], Any]
 Settings = Mapping[str, float]
 
 FLOATS = np.dtype(np.float32)
+RUNNABLE = ("own", "plain")  #: catalogues of this project's kernels
 
 
 def refuse_foreign(program: Program) -> None:
     """A network without kernels, or a program planned with a published library's algorithms, cannot be run."""
     if program.network.cannot_run:
         raise RunError(program.network.cannot_run)
-    if program.machine.catalogue != "own":
+    if program.machine.catalogue not in RUNNABLE:
         raise RunError(
             f"this program was planned for {program.machine.name} with the catalogue {program.machine.catalogue}, "
             "whose algorithms cannot be run; plan it again with the catalogue own"
         )
 
 
-def function_of(name: str) -> Callable[..., None]:
-    """The function of `kernels` that a call names, as in "conv.backward_data"."""
-    family, _, function = name.partition(".")
-    found: Callable[..., None] = getattr(import_module(f"kernels.fast.{family}"), function)
-    return found
+def rung_of(program: Program, asked: str | None = None) -> str:
+    """The rung of `kernels` that runs a program: the one that is asked for (None: the one that it is planned for)."""
+    planned = "plain" if program.machine.catalogue == "plain" else "fast"
+    if asked is not None and asked not in RUNGS:
+        raise RunError(f"there are no {asked} kernels; give {' or '.join(RUNGS)}")
+    if (asked, planned) == ("fast", "plain"):
+        raise RunError("this program was planned for plain kernels; plan it again with the catalogue own")
+    return asked or planned
 
 
 def argument(value: Any, address: Mapping[Tensor, int], view: View, settings: Settings) -> Any:
@@ -52,7 +56,7 @@ def argument(value: Any, address: Mapping[Tensor, int], view: View, settings: Se
     return settings[value.name] if isinstance(value, Setting) else value
 
 
-def bind_launch(instruction: Launch, view: View, settings: Settings) -> list[BoundLaunch]:
+def bind_launch(instruction: Launch, view: View, settings: Settings, rung: str) -> list[BoundLaunch]:
     """The launches that one instruction makes; an algorithm may take several."""
     call, choice = instruction.call, instruction.choice
     address = dict(zip(call.operands, instruction.addresses, strict=True))
@@ -62,21 +66,21 @@ def bind_launch(instruction: Launch, view: View, settings: Settings) -> list[Bou
         if instruction.workspace is not None:
             start, nbytes = instruction.workspace
             given["workspace"] = view(start, (nbytes // FLOATS.itemsize,), FLOATS)
-    return bind(function_of(call.function), **given)
+    return bind(function_of(call.function, rung), **given)
 
 
 class BoundProgram:
     """The launches of a program, by position; `set` binds again those whose settings have changed."""
 
-    def __init__(self, program: Program, view: View, settings: Settings) -> None:
+    def __init__(self, program: Program, view: View, settings: Settings, rung: str) -> None:
         refuse_foreign(program)
-        self._view = view
+        self._view, self._rung = view, rung
         self._settings = dict(settings)
         self.launches: dict[int, list[BoundLaunch]] = {}
         self._varying: list[tuple[int, Launch, set[str]]] = []  #: position, instruction, names of the settings it takes
         for position, instruction in enumerate(program.instructions):
             if isinstance(instruction, Launch) and not instruction.call.collective:  # a communicator makes those
-                self.launches[position] = bind_launch(instruction, view, settings)
+                self.launches[position] = bind_launch(instruction, view, settings, rung)
                 taken = {value.name for value in instruction.call.arguments.values() if isinstance(value, Setting)}
                 if taken:
                     self._varying.append((position, instruction, taken))
@@ -87,7 +91,7 @@ class BoundProgram:
         if not changed:
             return []
         affected = [(position, instruction) for position, instruction, taken in self._varying if taken & changed]
-        made = {position: bind_launch(instruction, self._view, settings) for position, instruction in affected}
-        self.launches |= made  # only now: a setting that a kernel refuses changes nothing
+        again = [(at, bind_launch(instruction, self._view, settings, self._rung)) for at, instruction in affected]
+        self.launches |= dict(again)  # only now: a setting that a kernel refuses changes nothing
         self._settings = dict(settings)
         return [position for position, _ in affected]

@@ -94,7 +94,7 @@ class CpuReplay(Replay):
 
     def __init__(self, device: CpuDevice, program: Program, settings: Settings) -> None:
         self._program, self._order = program, device.order
-        self._bound = BoundProgram(program, device.view, settings)
+        self._bound = BoundProgram(program, device.view, settings, device.rung)
         self._host_work = HostWork(program, device.pinned, device.store)
         self._work: dict[int, list[Callable[[], None]]] = {}
         for position, instruction in enumerate(program.instructions):

@@ -222,7 +222,7 @@ class CudaReplay(Replay):
 
     def __init__(self, device: CudaDevice, program: Program, settings: Settings) -> None:
         self._device, self._program = device, program
-        self._bound = BoundProgram(program, device.view, settings)
+        self._bound = BoundProgram(program, device.view, settings, device.rung)
         self._awaited = awaited(program)
         self._memory = device.driver_memory() if program.setup.allocator.driver_calls else None
         self._host = device.host_side(program) if host_stream(program) is not None else None

@@ -123,6 +123,7 @@ class Device(ABC):
 
     pinned: np.ndarray  #: the pinned arena, as bytes
     communicator: Communicator = Alone()  #: that makes the collective calls
+    rung = "fast"  #: of `kernels`
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes

@@ -21,7 +21,8 @@ from math import prod
 from string import Template
 from typing import Any
 
-from refimpl.backend.bound_program import function_of, refuse_foreign
+from kernels.rungs import function_of
+from refimpl.backend.bound_program import refuse_foreign
 from refimpl.backend.host_thread import host_stream
 from refimpl.backend.initial_state import constants, first_values
 from refimpl.backend.no_waits import no_waits
@@ -476,7 +477,7 @@ def escaped(text: str) -> str:
 @functools.cache
 def parameters_of(function: str) -> Mapping[str, inspect.Parameter]:
     """The parameters of a function of `kernels`, by name and in order."""
-    return inspect.signature(function_of(function)).parameters
+    return inspect.signature(function_of(function, "fast")).parameters
 
 
 def is_tensors(value: Any) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from refimpl.backend import checkpoint
 from refimpl.backend.batches import checked_batch, counting, whole_batches
-from refimpl.backend.bound_program import Settings, refuse_foreign
+from refimpl.backend.bound_program import Settings, refuse_foreign, rung_of
 from refimpl.backend.communicators import Alone, Communicator
 from refimpl.backend.device import CallTimes, Device, Replay, Sizes, recounted_peak
 from refimpl.backend.diagnosis import diagnose
@@ -146,8 +146,10 @@ class Trainer:
         betas: tuple[float, float] | None = None,
         epsilon: float | None = None,
         schedule: Schedule | None = None,
+        kernels: str | None = None,
     ) -> None:
         refuse_foreign(program)
+        rung = rung_of(program, kernels)
         if not 0 <= seed < 2**64:
             raise RunError(f"the seed is {seed}; give a whole number of at least 0 and below 2**64")
         self.program, self.network, self.backend = program, program.network, backend
@@ -182,7 +184,7 @@ class Trainer:
         self._place_statistics(sizes.pinned)
         self.device = self._open(replace(sizes, pinned=self._statistics_end), order, poison)
         try:
-            self.device.communicator = self.communicator
+            self.device.communicator, self.device.rung = self.communicator, rung
             self.replay = self.device.replay(program, self._launched())
             self._gate = self._find_gate()
             for tensor, values in chain(constants(self.network), initial_state(self.network, seed)):

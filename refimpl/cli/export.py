@@ -30,6 +30,7 @@ def add(parser: Parser) -> None:
     shared_options.network(parser)
     shared_options.setup(parser)
     shared_options.machine(parser, default="the GPU at hand, h100 without one")
+    shared_options.kernels(parser)
     shared_options.budget(parser)
     shared_options.learning(parser, "learning: what the script begins with")
     parser.add_argument("--out", metavar="FILE", help="the script (default: standard output)")

@@ -48,6 +48,7 @@ def add(parser: Parser) -> None:
     shared_options.network(parser)
     shared_options.setup(parser)
     shared_options.machine(parser)
+    shared_options.kernels(parser)
     shared_options.budget(parser)
     parser.add_argument("--listing", action="store_true", help="list the program, step by step, with reasons")
     parser.add_argument(

@@ -98,11 +98,21 @@ def assigned(options: argparse.Namespace) -> dict[str, str]:
 def machine(options: argparse.Namespace, default: str = "") -> Machine:
     """The machine that was named; without a name `default`, or the GPU at hand, or vDNN's."""
     found = machine_named(options.machine or default or ("here" if here.gpu_at_hand() else VDNNS_MACHINE))
-    if options.catalogue:
-        found = found.with_catalogue(options.catalogue)
+    if catalogue := catalogue_of(options):
+        found = found.with_catalogue(catalogue)
     if "network_shares_link" in options:
         found = found.with_ring(Ring(options.link, options.latency, options.network_shares_link))
     return found.with_tiers(tiers_named(options.tiers)) if options.tiers is not None else found
+
+
+def catalogue_of(options: argparse.Namespace) -> str | None:
+    """The catalogue of --catalogue, or of --kernels plain; None: the machine's."""
+    if getattr(options, "kernels", "fast") == "fast":
+        named: str | None = options.catalogue
+        return named
+    if options.catalogue not in (None, options.kernels):
+        raise Fail(f"--kernels {options.kernels} and --catalogue {options.catalogue}: give one of them")
+    return "plain"
 
 
 def program(options: argparse.Namespace) -> Program:
@@ -142,7 +152,7 @@ def runnable(
         algorithms: of another run, by the names of calls; None: which are fastest here.
     """
     found = machine(options, default or running_on(options))
-    if found.catalogue != "own":
+    if found.catalogue not in ("own", "plain"):
         if options.catalogue:
             raise Fail(f"--catalogue {options.catalogue} can be simulated and not run; give --catalogue own")
         found = found.with_catalogue("own")

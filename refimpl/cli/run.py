@@ -98,6 +98,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--page", metavar="FILE", help="write a page with one more iteration beside the planned one")
     shared_options.setup(parser)
     shared_options.machine(parser, default="here")
+    shared_options.kernels(parser)
     shared_options.budget(parser)
     shared_options.cluster(parser, simulated=False)
     shared_options.json(parser)
@@ -231,7 +232,7 @@ def algorithms_of(options: argparse.Namespace, network: Network) -> tuple[str | 
     """The run whose algorithms are taken, and they; None: the fastest here."""
     from refimpl.backend import checkpoint
 
-    path = options.like or options.resume
+    path = options.like or (options.resume if options.kernels == "fast" else None)
     if path is None or path == "none":
         return None, None
     if options.like is None or is_zip(path):

@@ -6,6 +6,7 @@ import argparse
 import re
 from typing import Any, get_args
 
+from kernels.rungs import RUNGS
 from refimpl.cli.parser import Fail, Parser, real, whole
 
 VDNNS_MACHINE = "titan-x"
@@ -146,6 +147,13 @@ def backend(parser: Parser) -> None:
     parser.add_argument(
         "--backend", choices=("auto", "cpu", "cuda", "emulated"), default="auto",
         help="default: cuda with a GPU, else cpu; emulated: the CUDA back end on an emulated GPU, every access checked",
+    )  # fmt: skip
+
+
+def kernels(parser: Parser) -> None:
+    parser.add_argument(
+        "--kernels", choices=RUNGS, default="fast",
+        help="plain: those to read, without workspaces and many times slower (default: fast)",
     )  # fmt: skip
 
 

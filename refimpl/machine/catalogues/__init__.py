@@ -1,7 +1,7 @@
 """The catalogues: which algorithms there are for a choosable call, each with its workspace and its work.
 
-`own` is this project's kernels.  `cudnn4` is a published library, as far as it is public: a program planned with it can
-be simulated, and run only after it has been planned again with `own`.
+`own` is this project's fast kernels, `plain` its plain ones, without workspaces.  `cudnn4` is a published library, as
+far as it is public: a program planned with it can be simulated, and run only after it has been planned with `own`.
 
 A catalogue is one module with `options(convolution)`; to add one, name it in CATALOGUES.  A call of another family gets
 a line in OPTIONS_KEY, and a function in the catalogues that have algorithms for it.
@@ -28,6 +28,7 @@ OPTIONS_KEY: dict[str, Callable[[Call], Hashable]] = {
 #: Catalogue → family of calls → the algorithms for one.  cuDNN 4 has no attention: ours is offered instead.
 CATALOGUES: dict[str, dict[str, Callable[[Any], list[Option]]]] = {
     "own": {"conv": own.options, "attention": own_attention.options},
+    "plain": {"conv": own.plain, "attention": own_attention.options},
     "cudnn4": {"conv": cudnn4.options, "attention": own_attention.options},
 }  # fmt: skip
 

@@ -40,6 +40,11 @@ def options(conv: Convolution) -> list[Option]:
     ]
 
 
+def plain(conv: Convolution) -> list[Option]:
+    """The plain kernel of this pass, which needs no workspace."""
+    return [Option("plain", 0, (Work(conv.kind, conv.flops, conv.nbytes, speed=NAIVE),))]
+
+
 def _menu(conv: Convolution, shape: ConvShape, name: str) -> list[Option]:
     """The algorithm with each workspace worth offering."""
     from kernels.fast.conv import ALGORITHMS

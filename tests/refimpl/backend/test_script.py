@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kernels.rungs import function_of
 from refimpl.backend import RunError, Trainer
-from refimpl.backend.bound_program import function_of
 from refimpl.backend.named_data import NamedSynthetic
 from refimpl.backend.no_waits import no_waits
 from refimpl.backend.orders import awaited
@@ -133,7 +133,7 @@ def shown(value: Any) -> Any:
 
 def noted_call(function: str, *given: Any, **named: Any) -> tuple[Any, ...]:
     """A call as it is noted down: every argument by name, those that were left out too."""
-    bound = inspect.signature(function_of(function)).bind(*given, **named)
+    bound = inspect.signature(function_of(function, "fast")).bind(*given, **named)
     bound.apply_defaults()
     return function, {name: shown(value) for name, value in bound.arguments.items()}
 
@@ -163,7 +163,7 @@ def executed(text: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             return lambda *given, **named: log.append(noted_call(f"{self.name}.{function}", *given, **named))
 
     numbers = iter(range(9))
-    kernels, shim, targets = (ModuleType(name) for name in ("kernels", "kernels.targets.shim", "kernels.targets"))
+    kernels, shim, targets = (ModuleType(name) for name in ("kernels.fast", "kernels.targets.shim", "kernels.targets"))
     vars(kernels)["__getattr__"] = Family
     vars(targets)["emulated"] = None  # what calls it is replaced below
     vars(targets)["gpu"] = SimpleNamespace(why_not_at_all=lambda: None, stream=lambda: next(numbers), CudaEvent=Event)
@@ -173,7 +173,7 @@ def executed(text: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     )
     script: dict[str, Any] = {"__name__": "script"}
     with monkeypatch.context() as patched:
-        patched.setitem(sys.modules, "kernels", kernels)
+        patched.setitem(sys.modules, "kernels.fast", kernels)
         patched.setitem(sys.modules, "kernels.targets.shim", shim)
         patched.setitem(sys.modules, "kernels.targets", targets)
         exec(compile(text, "script.py", "exec"), script)
