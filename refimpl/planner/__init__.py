@@ -19,8 +19,8 @@ from refimpl.planner.instructions import (
     Wait,
     Work,
 )
-from refimpl.planner.loop import plan
 from refimpl.planner.losses import Losses
+from refimpl.planner.planning import plan
 from refimpl.planner.program import Program
 from refimpl.planner.verify import Proof, Unsafe
 from refimpl.slots.context import Fate, PlanContext

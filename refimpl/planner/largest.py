@@ -15,7 +15,7 @@ from functools import lru_cache
 from refimpl.machine import Machine
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network
-from refimpl.planner.loop import plan
+from refimpl.planner.planning import plan
 from refimpl.planner.program import Program
 from refimpl.slots.errors import DoesNotFit, PinnedDoesNotFit
 from refimpl.slots.setup import BASELINE, Setup

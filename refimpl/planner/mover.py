@@ -6,7 +6,6 @@ It copies, evicts, rebuilds and launches.  A copy on the host is valid until the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from refimpl.machine.seconds import call_seconds
 from refimpl.network import Call, Step, Tensor
 from refimpl.planner.device_memory import DeviceMemory
 from refimpl.planner.instructions import COMPUTE, CopyIn, CopyOut, Launch
+from refimpl.planner.limits import PAPERS, PassLimits
 from refimpl.planner.order import Order
 from refimpl.planner.pinned_memory import PinnedMemory
 from refimpl.slots.context import PlanContext
@@ -54,9 +54,7 @@ class Mover:
     recompute: BoundRecompute  #: how a dropped map is rebuilt
     cache: BoundCache  #: what is evicted
     algorithms: BoundAlgorithms  #: which algorithm a call uses
-    fastest: bool = False  #: raise `NotTheFastest` where a call cannot have its fastest algorithm
-    #: (map, step) of prefetches that are not made, as an eviction would undo them
-    futile: Collection[tuple[Tensor, int]] = ()
+    limits: PassLimits = PAPERS  #: what an earlier pass has shown not to pay
 
     def __post_init__(self) -> None:
         self.batch = self.context.batch
@@ -68,7 +66,6 @@ class Mover:
         self._chosen: dict[Call, Choice] = {}  # the algorithm of each call's first run
         self._unread: dict[Tensor, int] = {}  # map → the step of its prefetch, until a step reads it
         self.undone: set[tuple[Tensor, int]] = set()  # (map, step) of prefetches that an eviction has undone
-        self._early: set[Tensor] = set()  # prefetched, and not needed yet
 
     def begin(self, step: Step) -> None:
         """A step begins: what it uses is not evicted."""
@@ -85,7 +82,7 @@ class Mover:
             victim = self.cache.victim(self._locked, self.order.now)
             if victim is None:
                 error = self.memory.does_not_fit(tensor, stays)
-                error.early = sum(early.nbytes for early in self._early if early in self.memory)
+                error.early = sum(early.nbytes for early in self._unread if early in self.memory)
                 raise error
             self.evict(victim)
 
@@ -145,12 +142,11 @@ class Mover:
             self.memory.revive(tensor)
         elif not self.pinned.has(tensor):
             return
-        elif (tensor, self.order.now) in self.futile:
+        elif (tensor, self.order.now) in self.limits.futile:
             self.counts["futile_prefetches"] += 1
         elif self.memory.try_allocate(tensor):
             self.counts["prefetched_bytes"] += self.copy_in(tensor, "prefetch")
             self._unread[tensor] = self.order.now
-            self._early.add(tensor)
         else:
             self.counts["skipped_prefetches"] += 1
 
@@ -185,7 +181,6 @@ class Mover:
         else:
             self._rebuild(tensor)
         self._locked.add(tensor)
-        self._early.discard(tensor)
 
     def _is_complete(self, tensor: Tensor) -> bool:
         """Whether the tensor is on the device as a step reads it."""
@@ -256,7 +251,7 @@ class Mover:
             if call not in self._chosen:  # a rebuild uses the algorithm of the first run, so that no bit differs
                 hole, drained = self.memory.pool.largest_hole, self.memory.free_when_drained
                 choice = self._chosen[call] = self.algorithms.choose(step, call, hole, drained)
-                if self.fastest and choice != self.context.machine.choices(call)[0]:
+                if self.limits.fastest and choice != self.context.machine.choices(call)[0]:
                     raise NotTheFastest
             choices.append(self._chosen[call])
         nbytes = max(map(workspace_bytes, step.calls, choices), default=0)

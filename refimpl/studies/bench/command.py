@@ -127,7 +127,7 @@ def all_reduce(options: argparse.Namespace, communicator: Communicator) -> int:
 def planner(options: argparse.Namespace) -> int:
     """Planning, verifying and simulating, on one core."""
     from refimpl.names.presets import PRESETS
-    from refimpl.studies.bench import planning as measuring
+    from refimpl.studies.bench import plan_times as measuring
 
     with progress("", len(measuring.NETWORKS) + 1 + len(PRESETS)) as advance:
         report = measuring.run(1 if options.quick else 3, advance)

@@ -155,7 +155,7 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from refimpl.studies.bench import attention_and_block as attention_bench
     from refimpl.studies.bench import emulated_gpu as emulated_bench
     from refimpl.studies.bench import kernels as kernels_bench
-    from refimpl.studies.bench import planning as planner_bench
+    from refimpl.studies.bench import plan_times as planner_bench
     from refimpl.studies.bench import training as training_bench
     from refimpl.studies.challenge import command as challenge
     from refimpl.studies.optimum import bound, setups

@@ -18,6 +18,7 @@ from refimpl.network import Builder, Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.planner.instructions import Allocate, Free, Launch
+from refimpl.planner.limits import PassLimits
 from refimpl.planner.loop import Planner
 from refimpl.slots.baseline import FastestThatFits, NetworkWide
 from refimpl.slots.errors import NotTheFastest
@@ -275,12 +276,13 @@ def test_a_plan_that_should_have_the_fastest_algorithms_alone_ends_where_it_cann
     network, wanted = build("vgg16", 64), presets.setup("superneurons-offload").replace(algorithms=FastestThatFits())
     budget = 6 << 30
     with pytest.raises(NotTheFastest):
-        Planner(network, wanted, MACHINES["titan-x"], budget, fastest=True).plan()
+        Planner(network, wanted, MACHINES["titan-x"], budget, PassLimits(fastest=True)).plan()
     longest, few = (
-        Planner(network, wanted, MACHINES["titan-x"], budget, lag).plan().planned_seconds for lag in (None, 4)
+        Planner(network, wanted, MACHINES["titan-x"], budget, PassLimits(lag)).plan().planned_seconds
+        for lag in (None, 4)
     )
     assert plan(network, wanted, MACHINES["titan-x"], budget).planned_seconds == few < 0.75 * longest
-    assert Planner(network, wanted, MACHINES["titan-x"], 7 << 30, fastest=True).plan().budget == 7 << 30
+    assert Planner(network, wanted, MACHINES["titan-x"], 7 << 30, PassLimits(fastest=True)).plan().budget == 7 << 30
 
 
 def test_what_does_not_fit_is_freed_at_once() -> None:

@@ -122,10 +122,10 @@ def outcome(attempt: Callable[[int], object], budget: int) -> bool:
 
 
 def test_a_plan_that_fits_at_once_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from refimpl.planner import loop
+    from refimpl.planner import planning
 
     count: list[int] = []
-    monkeypatch.setattr(loop, "largest_smaller", lambda *given: count.append(1))
+    monkeypatch.setattr(planning, "largest_smaller", lambda *given: count.append(1))
     network = build("lenet")
     assert plan(network, setup("superneurons"), TITAN_X, GIB).pool_bytes == GIB
     with pytest.raises(DoesNotFit):  # bytes are missing, and not a hole

@@ -21,6 +21,7 @@ from refimpl.network import Builder, Conventions, Network, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, PlanContext, Program, Setup, Unsafe, plan
 from refimpl.planner.instructions import Launch
+from refimpl.planner.limits import PassLimits
 from refimpl.planner.loop import Planner
 from refimpl.planner.mover import Mover
 from refimpl.planner.pinned_memory import PinnedMemory
@@ -636,7 +637,7 @@ def test_a_prefetch_stays_where_nothing_fits_without_it() -> None:
     eager = Planner(drawn, stages.everything(), on, budget)
     assert unread(eager.plan()) == unread(plan(drawn, stages.everything(), on, budget, exact=True)) != []
     with pytest.raises(DoesNotFit) as error:
-        eager.without(eager.mover.undone).plan()
+        Planner(drawn, stages.everything(), on, budget, PassLimits(futile=frozenset(eager.mover.undone))).plan()
     assert error.value.for_holes
 
 

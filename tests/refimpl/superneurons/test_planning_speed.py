@@ -14,7 +14,7 @@ from refimpl.machine import MACHINES
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Launch, PlanContext, plan
-from refimpl.studies.bench import planning as planner_bench
+from refimpl.studies.bench import plan_times as planner_bench
 from refimpl.superneurons import LeastRecentlyUsed
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.cache import TensorCache

@@ -29,7 +29,9 @@ from refimpl.network.conventions import VDNNPP
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, FixedAddresses, PlanContext, Program, Setup, SetupError, plan
 from refimpl.planner.largest import attempt, least_conceivable
-from refimpl.planner.loop import Planner, planned
+from refimpl.planner.limits import PassLimits
+from refimpl.planner.loop import Planner
+from refimpl.planner.planning import Planning
 from refimpl.slots.baseline import FastestThatFits, MemoryOptimal, NoCache, NoPrefetch, PerformanceOptimal
 from refimpl.slots.errors import PoolDoesNotFit
 from refimpl.studies.fragmentation.study import (
@@ -550,9 +552,13 @@ def test_where_the_order_is_not_fixed_the_pool_is_the_budget_and_the_first_lag_t
         plan(network(*VGG), fitting, GTX_970, budget // 2)
 
 
+def planned(drawn: Network, wanted: Setup, on: Machine, budget: int, lag: int | None) -> Program:
+    return Planning(drawn, wanted, on, budget, lags=(lag,)).with_lags(budget)
+
+
 def planned_at(drawn: Network, wanted: Setup, budget: int, lag: int | None) -> Program | None:
     try:
-        return planned(drawn, wanted, GTX_970, budget, [lag])
+        return planned(drawn, wanted, GTX_970, budget, lag)
     except DoesNotFit:
         return None
 
@@ -560,7 +566,7 @@ def planned_at(drawn: Network, wanted: Setup, budget: int, lag: int | None) -> P
 def found(drawn: Network, name: str, on: Machine = GTX_970) -> dict[int | None, int]:
     """Lag → the bytes of the pool that a preset's search finds."""
     made = presets.setup(name).frugal
-    pools = {lag: Planner(drawn, made, on, UNLIMITED, lag).plan() for lag in LAGS}
+    pools = {lag: Planner(drawn, made, on, UNLIMITED, PassLimits(lag)).plan() for lag in LAGS}
     return {lag: FoundPool().pool_bytes(program) for lag, program in pools.items()}
 
 
@@ -578,8 +584,8 @@ def test_a_preset_trains_in_a_pool_of_exactly_the_size_that_was_found(of: tuple[
     """Nothing in it is waited for that the search did not see: it is the same order, to the last free."""
     for lag, nbytes in found(network(*of), name).items():
         made = presets.setup(name)
-        exact = Planner(network(*of), made, GTX_970, nbytes, lag).plan()
-        roomy = Planner(network(*of), made, GTX_970, UNLIMITED, lag).plan()
+        exact = Planner(network(*of), made, GTX_970, nbytes, PassLimits(lag)).plan()
+        roomy = Planner(network(*of), made, GTX_970, UNLIMITED, PassLimits(lag)).plan()
         assert exact.allocation_trace() == roomy.allocation_trace()
         assert exact.arena_bytes <= nbytes
         exact.verify()
@@ -605,7 +611,7 @@ def misfits(drawn: Network, name: str, on: Machine, budgets: Sequence[int]) -> l
     What is planned depends on the network, the setup, the pool and the lag: each is planned once for all budgets.
     """
     wanted = presets.setup(name).frugal  # what decides for a search, too
-    within = cache(lambda nbytes, lag=None: planned(drawn, wanted, on, nbytes, [lag]))
+    within = cache(lambda nbytes, lag=None: planned(drawn, wanted, on, nbytes, lag))
     fit, wrong = False, []
     for budget in budgets:
         try:
@@ -695,8 +701,8 @@ def test_with_any_modules_plenty_fits_and_a_fixed_order_is_the_same_in_the_pool_
 ) -> None:
     plan(drawn, wanted, machine(link), 1 << 40).verify()
     if wanted.fixed_order:
-        roomy = planned(drawn, wanted, machine(link), UNLIMITED, [lag])
-        tight = planned(drawn, wanted, machine(link), FoundPool().pool_bytes(roomy), [lag])
+        roomy = planned(drawn, wanted, machine(link), UNLIMITED, lag)
+        tight = planned(drawn, wanted, machine(link), FoundPool().pool_bytes(roomy), lag)
         assert tight.allocation_trace() == roomy.allocation_trace()
 
 
@@ -704,17 +710,17 @@ def test_with_any_modules_plenty_fits_and_a_fixed_order_is_the_same_in_the_pool_
 @pytest.mark.parametrize("of", [("alexnet", 128), ("googlenet", 16), ("tiny-resnet", 8)], ids=str)
 def test_one_plan_has_the_traces_of_all_lags(of: tuple[str, int], policy: str) -> None:
     drawn, wanted = network(*of), presets.setup(policy)
-    roomy = planned(drawn, wanted, GTX_970, UNLIMITED, [None])
+    roomy = planned(drawn, wanted, GTX_970, UNLIMITED, None)
     assert TracesOfLags(roomy).known
     for lag in LAGS:
-        assert TracesOfLags(roomy)[lag] == trace_of(planned(drawn, wanted, GTX_970, UNLIMITED, [lag]))
+        assert TracesOfLags(roomy)[lag] == trace_of(planned(drawn, wanted, GTX_970, UNLIMITED, lag))
 
 
 def test_a_map_copied_before_its_release_leaves_with_one_copied_after_it() -> None:
     drawn, wanted = network("googlenet", 16), presets.setup("superneurons-offload")
-    roomy = planned(drawn, wanted, GTX_970, UNLIMITED, [None])
+    roomy = planned(drawn, wanted, GTX_970, UNLIMITED, None)
     assert not TracesOfLags(roomy).known
-    assert TracesOfLags(roomy)[4] != trace_of(planned(drawn, wanted, GTX_970, UNLIMITED, [4]))
+    assert TracesOfLags(roomy)[4] != trace_of(planned(drawn, wanted, GTX_970, UNLIMITED, 4))
 
 
 @pytest.mark.slow
@@ -724,9 +730,9 @@ def test_one_plan_has_the_traces_of_all_lags_whatever_the_modules(
     drawn: Network, wanted: Setup, lag: int | None, link: float
 ) -> None:
     if wanted.fixed_order:
-        roomy = planned(drawn, wanted, machine(link), UNLIMITED, [None])
+        roomy = planned(drawn, wanted, machine(link), UNLIMITED, None)
         if TracesOfLags(roomy).known:
-            assert TracesOfLags(roomy)[lag] == trace_of(planned(drawn, wanted, machine(link), UNLIMITED, [lag]))
+            assert TracesOfLags(roomy)[lag] == trace_of(planned(drawn, wanted, machine(link), UNLIMITED, lag))
 
 
 class Watched(PlanContext):
@@ -797,7 +803,7 @@ def test_a_hint_of_the_least_bytes_is_given_without_a_search(monkeypatch: pytest
     drawn, wanted = build("tiny-vgg:vdnnpp", 16), presets.setup("vdnnpp-all")
     quick = wanted.replace(allocator=cast(Any, wanted.allocator).quick)
     assert cast(Any, quick.allocator).hint and not cast(Any, wanted.allocator).hint
-    at_once = ideal(trace_of(Planner(drawn, wanted.frugal, GTX_970, UNLIMITED, LAGS[-1]).plan()))
+    at_once = ideal(trace_of(Planner(drawn, wanted.frugal, GTX_970, UNLIMITED, PassLimits(LAGS[-1])).plan()))
     monkeypatch.setattr("refimpl.vdnnpp.pool_search.find_pool", lambda *given: pytest.fail("a pool is searched for"))
     with pytest.raises(PoolDoesNotFit) as caught:
         plan(drawn, quick, GTX_970, at_once - 1)

@@ -13,7 +13,7 @@ import pytest
 from refimpl.backend import DeviceFailed
 from refimpl.names.presets import PRESETS
 from refimpl.report.tables import Table
-from refimpl.studies.bench import attention_and_block, command, emulated_gpu, kernels, planning, pytorch, training
+from refimpl.studies.bench import attention_and_block, command, emulated_gpu, kernels, plan_times, pytorch, training
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong
 
@@ -36,7 +36,7 @@ REPORT = Measured(
     disturbed="It was busy.",
 )  # fmt: skip
 OTHERS = {
-    "--planner": (planning, (1, 3), "a machine; the least of 3 turns.", ""),
+    "--planner": (plan_times, (1, 3), "a machine; the least of 3 turns.", ""),
     "--training": (training, (2.0, 15.0), "a machine; 2 threads; medians of turns.", "It was busy."),
     "--attention": (attention_and_block, (5, 20), "a machine; In brackets.", "It was busy."),
     "--emulated": (
@@ -99,7 +99,7 @@ def test_what_is_announced_is_counted(refimpl: Command, monkeypatch: pytest.Monk
     for option, (module, *_) in OTHERS.items():
         monkeypatch.setattr(module, "run", lambda *_, **__: REPORT)
         refimpl("bench", option)
-    networks = len(planning.NETWORKS) + 1 + len(PRESETS)
+    networks = len(plan_times.NETWORKS) + 1 + len(PRESETS)
     assert steps == [networks, len(training.NETWORKS), len(attention_and_block.SIZES) + 1]
 
 

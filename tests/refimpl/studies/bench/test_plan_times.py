@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from refimpl.names.presets import PRESETS
-from refimpl.studies.bench import planning
-from refimpl.studies.bench.planning import PHASES, Growth, PlanningCase, PlanningRow
+from refimpl.studies.bench import plan_times
+from refimpl.studies.bench.plan_times import PHASES, Growth, PlanningCase, PlanningRow
 
 GROWTH = [
     Growth("vdnn-all", 0.5, [1000, 3000, 10000], [0.1, 0.3, 1.0]),
@@ -20,39 +20,39 @@ GROWTH = [
 
 
 def test_every_phase_of_a_network_is_measured() -> None:
-    row = planning.measure(PlanningCase("lenet", 2), turns=2)
+    row = plan_times.measure(PlanningCase("lenet", 2), turns=2)
     assert (row.network, row.layers) == ("lenet", 11) and row.instructions > row.layers
     assert all(getattr(row, phase) > 0 for phase in PHASES)
     assert row.together == row.plan + row.verify + row.simulate
 
 
 def test_the_tuner_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "TUNE", PlanningCase("lenet", 1, "accudnn", "titan-x", 5 << 20))
-    assert 0 < planning.measure_tuner(turns=1) < planning.TUNE_SECONDS
+    monkeypatch.setattr(plan_times, "TUNE", PlanningCase("lenet", 1, "accudnn", "titan-x", 5 << 20))
+    assert 0 < plan_times.measure_tuner(turns=1) < plan_times.TUNE_SECONDS
 
 
 def test_a_plan_that_is_given_up_early_takes_a_part_of_a_whole_one() -> None:
-    whole = planning.measure(planning.GIVEN_UP._replace(preset="vdnn-all"), turns=5).plan
-    assert 0 < planning.measure_given_up(turns=3) < 0.7 * whole
+    whole = plan_times.measure(plan_times.GIVEN_UP._replace(preset="vdnn-all"), turns=5).plan
+    assert 0 < plan_times.measure_given_up(turns=3) < 0.7 * whole
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", ["baseline", "vdnn-all", "superneurons-liveness", "combined"])
 def test_how_a_preset_grows_is_measured(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a budget that it fits, and for a search with the same number of plans at every size."""
-    monkeypatch.setattr(planning, "EFFORT", 2)
-    sizes = [planning.Size.named(name) for name in ("tiny-resnet", "resnet50")]
-    growth = planning.measure_growth(preset, sizes, turns=1)
+    monkeypatch.setattr(plan_times, "EFFORT", 2)
+    sizes = [plan_times.Size.named(name) for name in ("tiny-resnet", "resnet50")]
+    growth = plan_times.measure_growth(preset, sizes, turns=1)
     assert growth.layers == [len(size.network.layers) for size in sizes] and all(growth.seconds)
-    assert growth.share in planning.SHARES and (growth.share > 1) == (preset == "baseline")
+    assert growth.share in plan_times.SHARES and (growth.share > 1) == (preset == "baseline")
 
 
 def test_a_plan_that_is_expected_to_take_too_long_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is expected follows from the smaller sizes."""
-    sizes = [planning.Size.named(name) for name in ("resnet50", "resnet101", "resnet152")]
+    sizes = [plan_times.Size.named(name) for name in ("resnet50", "resnet101", "resnet152")]
     asked = iter([1.0, 60.0])
-    monkeypatch.setattr(planning.Size, "seconds", lambda *_: next(asked))
-    growth = planning.measure_growth("vdnn-all", sizes, turns=1)
+    monkeypatch.setattr(plan_times.Size, "seconds", lambda *_: next(asked))
+    growth = plan_times.measure_growth("vdnn-all", sizes, turns=1)
     assert growth.seconds == [1.0, 60.0] and "not measured" in growth.cells[-1]
 
 
@@ -60,8 +60,8 @@ def test_the_report_is_written_as_a_page_as_json_and_between_the_markers(tmp_pat
     (tmp_path / "docs").mkdir()
     page = tmp_path / "docs" / "speed.md"
     page.write_text("before\n<!-- begin bench planner -->\nold\n<!-- end bench planner -->\nafter\n")
-    rows = [PlanningRow(str(case), 10 * i, 50 * i, 0.1, i, i, i) for i, case in enumerate(planning.NETWORKS, 1)]
-    report = planning.report(rows, turns=3, load=2.0, tuner=61.5, given_up=0.0025, presets=GROWTH)
+    rows = [PlanningRow(str(case), 10 * i, 50 * i, 0.1, i, i, i) for i, case in enumerate(plan_times.NETWORKS, 1)]
+    report = plan_times.report(rows, turns=3, load=2.0, tuner=61.5, given_up=0.0025, presets=GROWTH)
     full, as_json, written = report.write(tmp_path)
     assert full.name.startswith("planner-") and full.name.endswith(f"{report.date}.md")
     assert written == page and "old" not in page.read_text() and page.read_text().endswith("\nafter\n")
@@ -88,23 +88,23 @@ def test_a_run_measures_everything_once_and_announces_it(monkeypatch: pytest.Mon
         return PlanningRow(str(case), 10 ** len(asked), 50, 0.5, len(asked), 1.0, 2.0)
 
     def growth(preset: str, sizes: list[str], turns: int) -> Growth:
-        assert sizes == [f"of {name}" for name in planning.SIZES] and turns == 2
+        assert sizes == [f"of {name}" for name in plan_times.SIZES] and turns == 2
         return Growth(preset, 0.5, [10, 100], [1.0, 10.0 if preset == "accudnn" else 1.0])
 
-    monkeypatch.setattr(planning, "measure", measure)
-    monkeypatch.setattr(planning, "measure_tuner", lambda turns: 61.0 + turns)
-    monkeypatch.setattr(planning, "measure_given_up", lambda turns: turns / 1000)
-    monkeypatch.setattr(planning, "measure_growth", growth)
-    monkeypatch.setattr(planning, "Size", SimpleNamespace(named="of {}".format))
-    monkeypatch.setattr(planning, "load_average", lambda: 0.25)
-    report = planning.run(2, heard.append)
-    names = [str(case) for case in planning.NETWORKS]
+    monkeypatch.setattr(plan_times, "measure", measure)
+    monkeypatch.setattr(plan_times, "measure_tuner", lambda turns: 61.0 + turns)
+    monkeypatch.setattr(plan_times, "measure_given_up", lambda turns: turns / 1000)
+    monkeypatch.setattr(plan_times, "measure_growth", growth)
+    monkeypatch.setattr(plan_times, "Size", SimpleNamespace(named="of {}".format))
+    monkeypatch.setattr(plan_times, "load_average", lambda: 0.25)
+    report = plan_times.run(2, heard.append)
+    names = [str(case) for case in plan_times.NETWORKS]
     assert asked == [(name, 2) for name in names]
-    others = [f"{preset}, {' '.join(planning.SIZES)}" for preset in PRESETS]
-    assert heard == [*names, f"tune {planning.TUNE}", *others]
+    others = [f"{preset}, {' '.join(plan_times.SIZES)}" for preset in PRESETS]
+    assert heard == [*names, f"tune {plan_times.TUNE}", *others]
     assert (report.tune, report.given_up, report.load, report.turns) == (63.0, 0.002, 0.25, 2)
     assert [one.preset for one in report.growth] == [*PRESETS]
-    deep = [row for row in report.rows if row.network in planning.DEEP]
+    deep = [row for row in report.rows if row.network in plan_times.DEEP]
     assert report.exponents["plan"] == pytest.approx(
         np.polyfit([np.log(row.layers) for row in deep], [np.log(row.plan) for row in deep], 1)[0]
     )
