@@ -43,7 +43,7 @@ def rung_of(program: Program, asked: str | None = None) -> str:
     if asked is not None and asked not in RUNGS:
         raise RunError(f"there are no {asked} kernels; give {' or '.join(RUNGS)}")
     if (asked, planned) == ("fast", "plain"):
-        raise RunError("this program was planned for plain kernels; plan it again with the catalogue own")
+        raise RunError("this program was planned for plain kernels; for fast kernels plan it with the catalogue own")
     return asked or planned
 
 

@@ -1,6 +1,7 @@
 """A program written out: a Python script with its launches, copies, records and waits, a line each, in its order.
 
-The script needs `kernels` and nothing of `refimpl`.  It is for reading from top to bottom, and runs on a GPU or on the
+The script needs `kernels` and nothing of `refimpl`; of a program for plain kernels it has these, and needs NumPy and
+Numba alone.  It is for reading from top to bottom, and runs on a GPU or on the
 emulated one, where it gives the same bits as the CUDA back end.  (The back end binds once what the script looks up
 in every iteration.)  A name is bound where its tensor is allocated and deleted where its bytes are freed.
 """
@@ -22,14 +23,27 @@ from string import Template
 from typing import Any
 
 from kernels.rungs import function_of
-from refimpl.backend.bound_program import refuse_foreign
+from refimpl.backend.bound_program import refuse_foreign, rung_of
 from refimpl.backend.host_thread import host_stream
 from refimpl.backend.initial_state import constants, first_values
 from refimpl.backend.no_waits import no_waits
 from refimpl.backend.orders import awaited
+from refimpl.backend.plain_launches import PlainLaunches, Shaped
 from refimpl.backend.run_errors import RunError
 from refimpl.backend.schedules import SHAPES, Schedule
-from refimpl.backend.script_text import ABOUT, HEAD, HOST_THREAD, START, TABLE, TRAIN, TRAIN_SEVERAL
+from refimpl.backend.script_text import (
+    ABOUT,
+    CUDA,
+    HEAD,
+    HOST_THREAD,
+    PLAIN_CUDA,
+    PLAIN_WITHOUT_GPU,
+    START,
+    TABLE,
+    TRAIN,
+    TRAIN_SEVERAL,
+    WITHOUT_GPU,
+)
 from refimpl.network import Setting, Step, Tensor
 from refimpl.planner import (
     Allocate,
@@ -70,9 +84,12 @@ def written_out(program: Program, command: str, schedule: Schedule | None = None
     if program.tier_bytes:
         tiers = ", ".join(program.tier_bytes)
         raise RunError(f"a script offloads to the host's memory alone, and this program uses the {tiers} tier as well")
+    if rung_of(program) == "plain" and any(isinstance(i, HostCopy) for i in program.instructions):
+        raise RunError("a script with plain kernels does not compress maps: leave out --kernels plain")
     if program.setup.allocator.driver_calls:
         raise RunError("a script has one arena, and this program calls the driver for every allocation")
-    return _Writer(program).text(command, {"seed": 0, **program.network.learning.rule.defaults, **learning}, schedule)
+    given = {"seed": 0, **program.network.learning.rule.defaults, **learning}
+    return _Writer(program, int(given["seed"])).text(command, given, schedule)
 
 
 def identifier(name: str) -> str:
@@ -84,8 +101,12 @@ def identifier(name: str) -> str:
 class _Writer:
     """One program, and the names of what is in it."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, seed: int) -> None:
         self.program, self.network = program, program.network
+        launches = [i for i in program.instructions if isinstance(i, Launch)]
+        self.plain: PlainLaunches | None = None
+        if rung_of(program) == "plain":
+            self.plain = PlainLaunches(dict.fromkeys(i.call for i in launches), seed)
         self.host = host_stream(program)
         self.codec = next((i.codec for i in program.instructions if isinstance(i, HostCopy)), None)
         self.host_thread = ""  # without a codec its thread has no work
@@ -93,10 +114,11 @@ class _Writer:
             self.host_thread = Template(HOST_THREAD).substitute(packed=codec.packed, functions=codec.written_out)
         self.streams = [f"{name}_stream" if name in ("out", "in") else name for name in program.streams]
         self.tables = dict(constants(self.network))
-        functions = {i.call.function for i in program.instructions if isinstance(i, Launch)}
-        self.families = {name.partition(".")[0] for name in functions}
+        self.families = {i.call.family for i in launches}
         used = re.findall(r"\w+", ABOUT + HEAD + TABLE + HOST_THREAD + self.host_thread + START + TRAIN + TRAIN_SEVERAL)
         self._taken = {*used, *self.families, *self.streams, *dir(builtins), *keyword.kwlist}
+        if self.plain:
+            self._taken |= {"math", *self.plain.sources.functions, *self.plain.sources.constants}
         self.several = len(self.network.given) > 2 or self.network.output.layer.weight != 1
         self._names: dict[Any, str] = {}
         for tensor, name in self._of_the_batch():
@@ -203,26 +225,25 @@ class _Writer:
         firsts = {tensor: (first, spread) for tensor, first, spread in first_values(self.network)}
         streams = [name for number, name in enumerate(self.streams) if number != self.host]
         movers = " and ".join(f"`{name}`" for name in streams[1:])
+        without = PLAIN_WITHOUT_GPU if self.plain else WITHOUT_GPU
+        about = Template(ABOUT).substitute(movers=movers, command=escaped(command), without_gpu=without)
         imports = ["import argparse", "import hashlib", "import sys", "from collections import defaultdict"]
         imports += ["from concurrent.futures import ThreadPoolExecutor"] * threads
         imports += ["from math import prod, sqrt"]
-        if schedule and schedule.shape == "cosine":
+        if (schedule and schedule.shape == "cosine") or (self.plain and self.plain.sources.needs_math):
             imports.insert(2, "import math")
         title = f"{self.network.name}, batch {self.network.batch}, under {program.setup.name}"
         fields = {
             "title": textwrap.fill(escaped(f"{title}: one iteration of training written out."), WIDTH - 3),
-            "about": textwrap.fill(Template(ABOUT).substitute(movers=movers, command=escaped(command)), WIDTH),
+            "about": textwrap.fill(about, WIDTH),
             "imports": "\n".join(imports) + "\n",
-            "driver": "from cuda.bindings import driver\n" * threads,
-            "families": ", ".join(sorted(self.families)),
-            "targets": "emulated, gpu" if threads else "gpu",
+            **self._cuda(len(streams)),
             **self._learning(learning, schedule),
             "arena": f"{program.arena_bytes:_}",
             "arena_size": size(program.arena_bytes),
             "pinned": f"{program.pinned_bytes:_}",
             "pinned_size": size(program.pinned_bytes),
             "streams": ", ".join(streams),
-            "made": ", ".join(["gpu.stream()"] * len(streams)),
             "host_thread": self.host_thread,
             "table": TABLE if self.tables else "",
             "residents": "\n".join(self._residents(firsts)),
@@ -234,6 +255,23 @@ class _Writer:
         steps = "\n".join(line for number in range(len(self.network.steps) + 1) for line in self._step(number))
         tail = START + (TRAIN_SEVERAL if self.several else TRAIN)
         return Template(HEAD).substitute(fields) + steps + Template(tail).substitute(fields)
+
+    def _cuda(self, streams: int) -> dict[str, str]:
+        """The imports and the names of what makes streams and events; the source of plain kernels."""
+        if self.plain:
+            return {
+                "cuda": PLAIN_CUDA, "kernels": f"\n\n# -- Kernels\n\n\n{self.plain.sources.text()}\n\n",
+                "default_stream": "Each waits for the default stream, which `train_step` does not use.",
+                "made": ", ".join(["cuda.stream()"] * streams), "event": "cuda.event",
+            }  # fmt: skip
+        threads = self.codec is not None
+        driver = "from cuda.bindings import driver\n" * threads
+        targets, families = "emulated, gpu" if threads else "gpu", ", ".join(sorted(self.families))
+        return {
+            "cuda": Template(CUDA).substitute(driver=driver, families=families, targets=targets), "kernels": "",
+            "default_stream": "(Each of Numba's `cuda.stream()` waits for the default stream, and it for them.)",
+            "made": ", ".join(["gpu.stream()"] * streams), "event": "gpu.CudaEvent",
+        }  # fmt: skip
 
     def _learning(self, learning: Mapping[str, float], schedule: Schedule | None) -> dict[str, Any]:
         """The optimiser's numbers, the names of what it keeps, and the schedule of its rate."""
@@ -428,6 +466,24 @@ class _Writer:
                 yield name, region.memory, region.address, region.address + region.nbytes, written
 
     def _launch(self, i: Launch, no_wait: str) -> Iterable[str]:
+        step = self.step_of_call[i.call]
+        again = f"{step.layer} again: its output was dropped" if i.rebuild else ""
+        why = "; ".join(filter(None, (again, no_wait)))
+        if self.plain:
+            for launch in self.plain.of[i.call]:
+                of = f"{launch.kernel}[{launch.grid}, {launch.block}, {self.streams[i.stream]}]"
+                yield from packed(of, list(map(self._plain_argument, launch.arguments)), why)
+                why = ""
+        else:
+            yield from packed(i.call.function, self._arguments(i), why)
+
+    def _plain_argument(self, value: Shaped | str) -> str:
+        if isinstance(value, str):
+            return value
+        return self.name(value.tensor) + (f".reshape({value.shape})" if value.shape else "")
+
+    def _arguments(self, i: Launch) -> list[str]:
+        """The arguments of a call to a function of `kernels`."""
         given = dict(i.call.arguments)
         if i.choice is not None:
             given["algorithm"] = i.choice.algorithm
@@ -449,10 +505,7 @@ class _Writer:
             buffer, count = self.workspaces[i], i.workspace[1] // 4
             part = "" if count == prod(buffer.shape) else f"[:{count}]"
             said.append(f"workspace={self.name(buffer)}{part}")
-        step = self.step_of_call[i.call]
-        again = f"{step.layer} again: its output was dropped" if i.rebuild else ""
-        why = "; ".join(filter(None, (again, no_wait)))
-        return packed(i.call.function, [*said, f"stream={self.streams[i.stream]}"], why)
+        return [*said, f"stream={self.streams[i.stream]}"]
 
     def _value(self, value: Any) -> str:
         if isinstance(value, Tensor):

@@ -6,9 +6,24 @@ ABOUT = """`train_step` has the plan's steps one after another. Kernels run on t
 A tensor has its name from `at(address, shape)`, where the plan allocates its bytes in the arena, to `del`, where it
 frees them: `del x` calls nothing on the device, it says that later tensors may have x's bytes. Work given to a stream
 after `event[...].wait(stream)` starts when what was recorded there has happened; a comment says why, and also where no
-wait is needed. A stream runs its own work in order. `--help` says what the script can be given.
-`python -m kernels.targets.emulated SCRIPT` runs it without a GPU, slowly, with every access checked.
+wait is needed. A stream runs its own work in order. `--help` says what the script can be given. $without_gpu
 Written by: $command"""
+
+#: How a script runs without a GPU, and what it imports, for the kernels of `kernels.fast` and for plain ones.
+WITHOUT_GPU = "`python -m kernels.targets.emulated SCRIPT` runs it without a GPU, slowly, with every access checked."
+CUDA = """${driver}from kernels.fast import $families
+from kernels.targets.shim import cuda
+from kernels.targets import $targets
+
+if reason := gpu.why_not_at_all():
+    sys.exit(f"{reason.rstrip('.')}; without one: python -m kernels.targets.emulated {' '.join(sys.argv)}")
+"""
+PLAIN_WITHOUT_GPU = "It needs NumPy and Numba alone; NUMBA_ENABLE_CUDASIM=1 runs it without a GPU, very slowly."
+PLAIN_CUDA = """from numba import cuda
+
+if not cuda.is_available():
+    sys.exit(f"there is no GPU; without one: NUMBA_ENABLE_CUDASIM=1 python {' '.join(sys.argv)}")
+"""
 
 HEAD = '''"""$title
 
@@ -17,21 +32,16 @@ $about
 
 $imports
 import numpy as np
-${driver}from kernels.fast import $families
-from kernels.targets.shim import cuda
-from kernels.targets import $targets
-
-if reason := gpu.why_not_at_all():
-    sys.exit(f"{reason.rstrip('.')}; without one: python -m kernels.targets.emulated {' '.join(sys.argv)}")
+$cuda
 
 SEED, CLASSES, LEARNING = $seed, $classes, $learning
 
 # -- Memory, streams, events
 arena = cuda.device_array($arena, np.uint8)  # $arena_size of device memory
 pinned = cuda.pinned_array($pinned, np.uint8)  # $pinned_size of host memory; copies to it run beside kernels
-# None waits for another, unless told.  (Each of Numba's `cuda.stream()` waits for the default stream, and it for them.)
+# None waits for another, unless told.  $default_stream
 $streams = $made
-event = defaultdict(gpu.CudaEvent)  # by name; each is made when it is first used
+event = defaultdict($event)  # by name; each is made when it is first used
 state = {}  # what training keeps from one iteration to the next: name → array, first value, spread
 
 
@@ -46,7 +56,7 @@ def kept(name, shape, *addresses, first=0.0, spread=0.0):
     for one, array in zip((name, f"d({name})", $states), arrays):
         state[one] = (array, first, spread) if one == name else (array, 0.0, 0.0)
     return arrays if len(arrays) > 1 else arrays[0]
-$table
+$kernels$table
 $host_thread
 # -- Tensors that stay as long as training does
 $residents
@@ -108,7 +118,7 @@ ${schedule}def start(given):
         random = np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
         values = random.standard_normal(array.shape, np.float32) * np.float32(spread) if spread else first
         array.copy_to_device(given[name] if given else np.full(array.shape, values, np.float32))
-    gpu.synchronize()
+    cuda.synchronize()
 
 
 '''
@@ -123,7 +133,7 @@ TRAIN = '''def train(images, labels, steps):
         first = iteration % (len(images) // batch) * batch
         images_pinned[:], labels_pinned[:] = images[first : first + batch], labels[first : first + batch]
 ${scheduled}        train_step(iteration)
-${finish}        gpu.synchronize()
+${finish}        cuda.synchronize()
         yield float(losses_pinned.mean(dtype=np.float64))
 
 
@@ -158,7 +168,7 @@ TRAIN_SEVERAL = '''def train(data, steps):
         for name, pinned in GIVEN.items():
             pinned[:] = data[name][first : first + batch]
 ${scheduled}        train_step(iteration)
-${finish}        gpu.synchronize()
+${finish}        cuda.synchronize()
         yield sum(weight * float(losses.mean(dtype=np.float64)) for losses, weight in LOSSES.values())
 
 

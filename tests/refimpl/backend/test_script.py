@@ -70,6 +70,7 @@ def wanted(preset: str) -> Any:
 
 
 H100 = keeping_up(machine("h100").with_catalogue("own"))
+PLAIN = machine("h100").with_catalogue("plain")
 
 
 # -- what is written ---------------------------------------------------------------------------------------------------
@@ -260,6 +261,41 @@ def test_lenet_under_vdnn_is_short_and_needs_nothing_of_refimpl(monkeypatch: pyt
     assert "losses_pinned, stream=memory)  # result; no wait: implied by the join of step 12\n" in text
 
 
+def test_a_script_with_plain_kernels_needs_numba_and_numpy_alone() -> None:
+    program = plan(build("lenet", 32), wanted("vdnn-all"), PLAIN, 1 << 30)
+    assert not any(isinstance(i, Allocate) and i.tensor.kind == "workspace" for i in program.instructions)
+    text = written_out(program, "a test")
+    modules = {name for node in ast.walk(ast.parse(text)) for name in imported(node)}
+    assert modules <= sys.stdlib_module_names | {"numpy", "numba"}
+    assert "    conv_forward[1568, 256, compute](images, conv1_w, conv1_out, (1, 1), (2, 2))\n" in text
+    assert '        fc3_b, d_fc3_b, fc3_b_momentum, np.float32(LEARNING["rate"]), np.float32(LEARNING["mom' in text
+    assert " 1073741824, np.float32(1.3333333730697632), (0, 0), 9," in text and "(iteration, 0)\n" in text
+    assert max(map(len, text.splitlines())) <= WIDTH
+
+
+@pytest.mark.slow
+def test_a_script_with_plain_kernels_trains_in_numbas_simulator(tmp_path: Path) -> None:
+    """In a process of its own, which finds nothing of this project."""
+    b = Builder("two", (2, 1, 4, 4))
+    b.conv(2, 3, pad=1)
+    b.relu()
+    b.pool(2)
+    b.fc(3)
+    b.softmax()
+    program = least_plan(b.build(), setup(offload=OffloadSome(), prefetch=PrefetchAhead()), PLAIN)
+    (tmp_path / "two.py").write_text(written_out(program, "a test", **LEARNING), encoding="utf-8")
+    given = data(program)
+    np.savez(tmp_path / "data.npz", **given)  # type: ignore[arg-type]
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
+    command = [sys.executable, "-I", "two.py", "data.npz", "--steps", str(STEPS)]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    assert ran.returncode == 0, ran.stderr
+    with Trainer(program, **LEARNING) as trainer:
+        batches = zip(*(np.split(array, STEPS) for array in given.values()), strict=True)
+        losses = [trainer.step(images, labels) for images, labels in batches]
+    assert [float(line.split()[-1]) for line in ran.stdout.splitlines()] == pytest.approx(losses, rel=1e-5)
+
+
 def imported(node: ast.AST) -> list[str]:
     """The packages that a line imports from."""
     if isinstance(node, ast.ImportFrom):
@@ -356,6 +392,10 @@ def test_what_a_script_cannot_do_is_refused() -> None:
     tiers = H100.with_tiers([Tier("host", 1 << 20), Tier("peer", 1 << 30)])
     with raises_naming(RunError, "peer"):
         written_out(plan(network, wanted("superneurons-offload"), tiers, 1 << 30), "a test")
+    with raises_naming(RunError, "compress", "--kernels plain"):
+        written_out(plan(network, wanted("vdnnpp-all"), keeping_up(PLAIN), 1 << 30), "a test")
+    with raises_naming(RunError, "fast kernels"):
+        Trainer(plan(network, superneurons, PLAIN, 1 << 30), kernels="fast")
 
 
 # -- its results ------------------------------------------------------------------------------------------------------
@@ -454,6 +494,13 @@ def test_the_same_bits_where_maps_are_stored_and_dropped_and_layers_fork(pinned:
     assert any(isinstance(i, Launch) and i.rebuild for i in program.instructions)
     assert any(isinstance(i, ToStore) for i in program.instructions)
     same_bits(program, tmp_path)
+
+
+@pytest.mark.emulated
+@pytest.mark.slow
+def test_the_same_bits_with_plain_kernels(tmp_path: Path) -> None:
+    moving: dict[str, Any] = {"offload": OffloadSome(), "prefetch": PrefetchAhead(1), "recompute": DropSome(0.6)}
+    same_bits(least_plan(small_network(), setup(**moving), PLAIN), tmp_path)
 
 
 @pytest.mark.emulated
