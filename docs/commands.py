@@ -98,9 +98,9 @@ def rounded(number: float) -> str:
 
 def networks_table() -> str:
     """The networks that have a name, each built for its default batch."""
+    from refimpl.names.networks import FAMILIES, PLAIN
     from refimpl.network.accounting import network_wide_bytes
     from refimpl.network.conventions import SUFFIXES
-    from refimpl.network.zoo import FAMILIES, PLAIN
 
     rows = []
     for name, recipe in PLAIN.items():

@@ -23,7 +23,7 @@ __version__ = "0.1.0"
 #: Public name → where it is; with a colon, an object of that module.
 OFFERED = {
     # names by attribute: refimpl.networks.vgg16(batch=64), refimpl.machines.titan_x, refimpl.presets.vdnn_all()
-    "networks": "refimpl.network.zoo",
+    "networks": "refimpl.names.networks",
     "machines": "refimpl.names.machines",
     "presets": "refimpl.names.presets",
     "data": "refimpl.backend.data",

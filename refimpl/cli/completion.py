@@ -47,7 +47,7 @@ def offer_names(parser: argparse.ArgumentParser) -> None:
 def names(kind: str, prefix: str, **asked: Any) -> Iterable[str]:
     """All names of a kind; argcomplete takes those that begin with `prefix`."""
     if kind == "networks":
-        from refimpl.network.zoo import NETWORKS
+        from refimpl.names.networks import NETWORKS
 
         files = (name for name in os.listdir() if name.endswith(".onnx"))
         named = (name for name in NETWORKS if ":" in prefix or ":" not in name)

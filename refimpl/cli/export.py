@@ -12,7 +12,7 @@ from refimpl.cli.parser import DONE, Parser, writable
 from refimpl.cli.terminal import say
 from refimpl.files import replace_text
 from refimpl.machine import here
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.text import counted
 
 

@@ -14,9 +14,9 @@ from refimpl.machine.model import FIGURES
 from refimpl.machine.own_machine import figure_rows
 from refimpl.names.machines import listed, summary
 from refimpl.names.modules import ABOUT_SWITCHES, MODULES, SWITCHES, switches
+from refimpl.names.networks import FAMILIES, NETWORKS, PLAIN
 from refimpl.names.presets import NEIGHBOURS, PRESETS
 from refimpl.network.conventions import SUFFIXES
-from refimpl.network.zoo import FAMILIES, NETWORKS, PLAIN
 from refimpl.planner import Setup
 from refimpl.report.markdown import markdown_table
 from refimpl.slots.setup import parameters, text_of

@@ -14,9 +14,9 @@ from refimpl.files import replace_text
 from refimpl.fit.by_name import budget_bytes, share_of
 from refimpl.fit.least_budget import least_budget, remedies
 from refimpl.machine import Machine
+from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.network.imported.any_batch import Batches
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Setup, plan
 from refimpl.planner.largest import Largest, unlimited_baseline
 from refimpl.planner.largest import largest as largest_size

@@ -10,7 +10,7 @@ from refimpl.cli.terminal import progress, say
 from refimpl.machine import cpu_costs
 from refimpl.machine.cpu_model import FETCHED, SHARED, with_costs
 from refimpl.machine.here import is_busy, rough_cpu
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.text import counted
 
 

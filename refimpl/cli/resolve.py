@@ -17,9 +17,9 @@ from refimpl.names import presets
 from refimpl.names.budgets import BudgetError, parse_bytes, several, tiers_named
 from refimpl.names.machines import named as machine_named
 from refimpl.names.modules import assignments
+from refimpl.names.networks import build
 from refimpl.network import BUCKET_BYTES, Network
 from refimpl.network.learning import OPTIMISERS
-from refimpl.network.zoo import build
 from refimpl.planner import Program, Proof, Setup, SetupError, Unsafe
 
 if TYPE_CHECKING:  # it imports Numba

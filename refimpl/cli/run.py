@@ -26,8 +26,8 @@ from refimpl.cli.training_data import data_for
 from refimpl.cli.tune import TunedFile, tuned_file
 from refimpl.machine.cpu_model import CalibratedCpu
 from refimpl.machine.here import process_bytes
+from refimpl.names.networks import build
 from refimpl.network import Network, Output
-from refimpl.network.zoo import build
 from refimpl.planner import Program
 from refimpl.text import contents, counted, duration, opened, size
 

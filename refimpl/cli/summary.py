@@ -8,7 +8,7 @@ from dataclasses import asdict
 from refimpl.cli import shared_options
 from refimpl.cli.parser import DONE, Parser
 from refimpl.cli.terminal import print_json, say, show_table
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.text import size
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from refimpl.cli import resolve, shared_options
 from refimpl.cli.parser import DONE, Fail, Parser, writable
 from refimpl.cli.terminal import say
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner.heading import heading
 
 #: Format → ending of the file, what it is, where it opens, the module of `refimpl.report` that writes it.

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from refimpl.cli.parser import Fail
 from refimpl.cli.terminal import tell
+from refimpl.names.networks import NETWORKS
 from refimpl.network import Network
-from refimpl.network.zoo import NETWORKS
 from refimpl.text import counted, offer
 
 if TYPE_CHECKING:

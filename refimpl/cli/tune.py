@@ -18,8 +18,8 @@ from refimpl.cli.picture_option import checked, save
 from refimpl.cli.terminal import print_json, progress, say, show_table, waiting, wrapped
 from refimpl.fit.by_name import budget_bytes, plan
 from refimpl.machine import wire_bytes
+from refimpl.names.networks import build
 from refimpl.network.imported.any_batch import Batches
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit
 from refimpl.planner.heading import heading
 from refimpl.report.tables import Column, Table, count

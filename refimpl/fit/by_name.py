@@ -12,10 +12,10 @@ from refimpl.fit.least_budget import needed_by_baseline, remedies
 from refimpl.machine import Machine, Tier
 from refimpl.names.budgets import Share, parse, tiers_named
 from refimpl.names.machines import named as machine_named
+from refimpl.names.networks import build
 from refimpl.names.presets import Preset
 from refimpl.names.presets import setup as preset_setup
 from refimpl.network import Builder, Network, NetworkError
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, SetupError
 from refimpl.planner import plan as plan_bytes
 from refimpl.text import size

@@ -174,7 +174,7 @@ FAULTS = (
     ),
     Fault(
         "the first unit of ResNet's first group halves its maps",
-        "refimpl/network/zoo/resnet.py",
+        "refimpl/zoo/resnet.py",
         "stride = 2 if i == 1 and group > 2 else 1",
         "stride = 2 if i == 1 else 1",
         "tests/refimpl/network",

@@ -16,7 +16,7 @@ from kernels.targets.shim import cuda
 from refimpl.backend import NotFinite, Trainer
 from refimpl.machine import Span, Timeline
 from refimpl.network import Network
-from refimpl.network.zoo.small import tiny_inception, tiny_resnet, tiny_vgg
+from refimpl.network.small import tiny_inception, tiny_resnet, tiny_vgg
 from refimpl.planner import Program, Setup, plan
 from refimpl.slots.baseline import MemoryOptimal, NetworkWide, PerformanceOptimal
 from tests.gpu_device import BACKEND, sized

@@ -10,8 +10,8 @@ import pytest
 
 from kernels.targets import emulated
 from refimpl.backend import Communicator, DeviceFailed, RunError, Trainer, in_threads
+from refimpl.names.networks import build
 from refimpl.names.presets import setup
-from refimpl.network.zoo import build
 from refimpl.planner import Program, plan
 from tests.gpu_device import BACKEND
 from tests.refimpl.backend.ranks import LEARNT

@@ -11,8 +11,8 @@ from kernels.targets.shim import cuda
 from refimpl.memory import DriverCalls
 from refimpl.names import presets
 from refimpl.names.machines import named as machine
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import Allocate, Launch, Program, Setup, plan
 from refimpl.studies.reproduce import measured
 from refimpl.studies.reproduce.superneurons import measured as superneurons_measured

@@ -14,7 +14,7 @@ from refimpl.backend import DeviceFailed, host_thread
 from refimpl.backend.host_thread import HostWork, host_stream
 from refimpl.names import presets
 from refimpl.names.machines import named as machine
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import Program, Setup, ToStore, plan
 from refimpl.planner.verify import verify
 from refimpl.studies.reproduce import measured

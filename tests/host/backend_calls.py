@@ -24,7 +24,7 @@ from refimpl.backend.cuda import CudaDevice, CudaReplay
 from refimpl.backend.cuda_host import checked
 from refimpl.machine import Tier
 from refimpl.names import presets
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import COMPUTE, CopyIn, CopyOut, Launch, Program, Record, Wait, plan
 from refimpl.superneurons import UnifiedTensorPool
 from tests.messages import raises_naming

@@ -24,7 +24,7 @@ from refimpl.backend import DeviceFailed, RunError, Trainer, host_thread
 from refimpl.backend.cuda import CudaReplay
 from refimpl.backend.host_thread import HostWork, host_stream
 from refimpl.names import presets
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import CopyIn, CopyOut, FromStore, Launch, Program, Record, ToStore, Wait
 from tests.host.backend_calls import driver, held, made, noted, on_gpu
 from tests.messages import raises_naming

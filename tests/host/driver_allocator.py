@@ -17,7 +17,7 @@ from refimpl.backend import DeviceFailed, RunError, Trainer
 from refimpl.backend.cuda import CudaReplay
 from refimpl.memory import DriverCalls
 from refimpl.names.machines import named as machine
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import Allocate, CopyIn, CopyOut, Free, Launch, Program, Record, Wait
 from refimpl.studies.reproduce import measured
 from refimpl.studies.reproduce.superneurons import measured as superneurons_measured

@@ -37,8 +37,8 @@ from refimpl.machine import cpu_costs
 from refimpl.machine.devices import Cpu
 from refimpl.machine.measure import measure
 from refimpl.machine.measured_profile import load as load_profile
+from refimpl.names.networks import build
 from refimpl.network import Builder, Network
-from refimpl.network.zoo import build
 from refimpl.report.allocation_log import read_rmm
 from tests.refimpl.damage import VALUES, archive, damaged_bytes, damaged_csv, damaged_json, members, npy
 from tests.refimpl.network.onnx_files import small

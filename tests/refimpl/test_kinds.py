@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from kernels.checks import reference
 from refimpl.machine import cpu_costs, cpu_model
 from refimpl.machine.devices import Cpu
-from refimpl.network import SUPERNEURONS, VDNN, Builder, Call, Conventions, Network, zoo
+from refimpl.names import networks as zoo
+from refimpl.network import SUPERNEURONS, VDNN, Builder, Call, Conventions, Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.imported import graph, onnx_nodes, torch_module
 from refimpl.network.kinds import TRAITS, LayerKind, Traits

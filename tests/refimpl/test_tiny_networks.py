@@ -13,9 +13,9 @@ import refimpl
 from refimpl.backend import data
 from refimpl.fit.by_name import budget_bytes
 from refimpl.machine import MACHINES
+from refimpl.names.networks import LATER
 from refimpl.names.presets import PRESETS
 from refimpl.network import Network
-from refimpl.network.zoo import LATER
 from refimpl.planner import DoesNotFit
 from tests.matrix import some
 

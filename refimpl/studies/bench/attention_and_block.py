@@ -28,8 +28,8 @@ from refimpl.machine.measure import measure
 from refimpl.machine.measured_profile import as_machine
 from refimpl.machine.timing import Run, replay
 from refimpl.memory import UNLIMITED
+from refimpl.names.networks import from_torch
 from refimpl.names.presets import setup
-from refimpl.network.zoo import from_torch
 from refimpl.planner import plan
 from refimpl.report.tables import Table
 from refimpl.studies.bench import written

@@ -29,9 +29,9 @@ from refimpl.machine.here import load_average
 from refimpl.machine.timing import Run, least_in_turns
 from refimpl.memory import UNLIMITED
 from refimpl.names.machines import named as machine
+from refimpl.names.networks import build
 from refimpl.names.presets import PRESETS, baseline, setup
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Setup, TooSlow, plan
 from refimpl.report.tables import Table
 from refimpl.studies.bench import written

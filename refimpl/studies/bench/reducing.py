@@ -20,8 +20,8 @@ from refimpl.machine import Timeline, wire_bytes
 from refimpl.machine.here import processor
 from refimpl.machine.timing import Run, by, least_in_turns
 from refimpl.names.machines import named as machine_named
+from refimpl.names.networks import build
 from refimpl.names.presets import baseline
-from refimpl.network.zoo import build
 from refimpl.planner import plan
 from refimpl.text import duration, size
 

@@ -20,8 +20,8 @@ from refimpl.backend import Trainer, data
 from refimpl.machine.here import available_bytes, load_average
 from refimpl.machine.timing import Run, by, least_in_turns
 from refimpl.names.machines import named as machine
+from refimpl.names.networks import build
 from refimpl.names.presets import setup
-from refimpl.network.zoo import build
 from refimpl.planner import plan
 from refimpl.report.tables import Table
 from refimpl.studies.bench import pytorch, written

@@ -13,8 +13,8 @@ from refimpl.cli.terminal import print_json, progress, say, show_table, wrapped
 from refimpl.machine import Machine
 from refimpl.memory import UNLIMITED
 from refimpl.names.modules import module
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import plan
 from refimpl.report.tables import Column, Table, count, plain
 from refimpl.slots.questions import Algorithms

@@ -11,8 +11,8 @@ from typing import Any
 from refimpl.fit.least_budget import least_budget
 from refimpl.machine import Machine
 from refimpl.names.machines import named
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.studies.grade.lab_tasks import LARGE, MACHINE, SMALL, Drawn, LabTask
 
 KIB = 1 << 10

@@ -17,9 +17,9 @@ from types import ModuleType
 from typing import Any
 
 from refimpl.names.machines import named
+from refimpl.names.networks import build
 from refimpl.names.presets import PRESETS
 from refimpl.network.imported import own_code
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Setup, SetupError, plan
 from refimpl.planner.program_file import document
 from refimpl.studies.grade.confined import CannotConfine, confine

@@ -22,11 +22,11 @@ from refimpl.machine import Machine
 from refimpl.machine.possible import MachineSeconds, PossibleMachines, interval
 from refimpl.names.budgets import parse
 from refimpl.names.machines import named
+from refimpl.names.networks import build
 from refimpl.names.presets import setup as setup_named
 from refimpl.network import Network
 from refimpl.network.imported import own_code
 from refimpl.network.imported.any_batch import Batches
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.planner.largest import largest, unlimited_baseline
 from refimpl.text import RefimplError, one_line, size

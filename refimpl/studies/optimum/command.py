@@ -14,8 +14,8 @@ from refimpl.combined import COMBINED
 from refimpl.fit.by_name import budget_bytes
 from refimpl.machine import Machine
 from refimpl.memory import UNLIMITED
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner.heading import heading
 from refimpl.planner.largest import attempt
 from refimpl.report.tables import Column, Table

@@ -17,9 +17,9 @@ from refimpl.fit.by_name import budget_bytes
 from refimpl.fit.least_budget import least_budget
 from refimpl.machine import Machine
 from refimpl.names.budgets import several
+from refimpl.names.networks import build
 from refimpl.names.presets import baseline, parse
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner.heading import heading
 from refimpl.planner.largest import unlimited_baseline
 from refimpl.report.tables import Column, Table

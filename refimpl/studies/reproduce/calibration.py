@@ -107,7 +107,7 @@ def _offered(call: Call, library: str) -> tuple[Option, ...]:
 
 def prepare(measured: Iterable[MeasuredConvolution] = MEASURED) -> dict[MeasuredConvolution, Ways]:
     """Every figure with the calls that it is the time of."""
-    from refimpl.network import zoo
+    from refimpl.names import networks as zoo
 
     built: dict[tuple[str, int, str], dict[str, Ways]] = {}
     prepared = {}

@@ -23,8 +23,8 @@ from refimpl.machine import Choice, Machine, Timeline
 from refimpl.machine.devices import device_at_hand
 from refimpl.machine.measure import time_copies
 from refimpl.names import presets
+from refimpl.names.networks import build
 from refimpl.network import Call, Network, Step
-from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, PlanContext, Program, Setup, plan
 from refimpl.report.figures import choices
 from refimpl.report.markdown import slug, write_measurement

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from refimpl.machine import Machine
 from refimpl.memory import UNLIMITED
 from refimpl.names.machines import named as machine_named
+from refimpl.names.networks import LATER
 from refimpl.names.presets import setup as setup_named
 from refimpl.network import Network
-from refimpl.network.zoo import LATER
 from refimpl.planner import DoesNotFit, Program, plan
 from refimpl.planner.instructions import CopyOut, Launch
 from refimpl.report.tables import Column, Table

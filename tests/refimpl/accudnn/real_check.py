@@ -26,7 +26,7 @@ from refimpl.backend import Trainer
 from refimpl.machine.devices import Cpu
 from refimpl.machine.measure import measure
 from refimpl.names.machines import named as machine
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import plan
 from refimpl.planner.largest import unlimited_baseline
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refimpl.accudnn.caffe import CONTEXT_BYTES, bytes_per_image, fixed_bytes
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 
 pytestmark = pytest.mark.accudnn
 

@@ -11,8 +11,8 @@ from refimpl.accudnn.performance_model import Model
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
 from refimpl.names import presets
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Program, plan
 from refimpl.planner.largest import attempt, unlimited
 from tests.messages import raises_naming

@@ -18,8 +18,8 @@ from refimpl.accudnn.performance_model import rungs_of, space, within
 from refimpl.accudnn.schedule import AS_FAST, ROUNDS
 from refimpl.machine import MACHINES, Choice
 from refimpl.memory import UNLIMITED
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, FixedAddresses, PlanContext, Setup, plan
 from refimpl.planner.loop import Planner
 from refimpl.slots.baseline import LayerWise

@@ -16,8 +16,8 @@ from refimpl.fit.least_budget import remedies
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, BestFit
 from refimpl.names import presets
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, FixedAddresses, PlanContext, Program, Setup, SetupError, plan
 from refimpl.planner.largest import attempt, unlimited_baseline
 from refimpl.planner.loop import Planner

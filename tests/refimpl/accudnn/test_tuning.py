@@ -12,9 +12,9 @@ from refimpl.accudnn.tuning import ACCOUNTINGS, LAYER_WISE, Tuned, accounting, a
 from refimpl.machine import MachineError
 from refimpl.machine.measured_profile import Copies, Profile, as_machine
 from refimpl.names.machines import named as machine
+from refimpl.names.networks import build
 from refimpl.names.presets import setup
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import BASELINE, DoesNotFit
 from refimpl.planner.largest import attempt, unlimited, unlimited_baseline
 from tests.messages import raises_naming

@@ -20,7 +20,7 @@ import pytest
 import refimpl
 from refimpl.backend import Communicator, Drawn, Mpi, ProgramOrder, RankFailed, Trainer
 from refimpl.machine import wire_bytes
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.studies.bench.reducing import seconds_of
 
 #: Few numbers; two messages of them, for 2 ranks or for more; more than are summed at once; more than are put side by

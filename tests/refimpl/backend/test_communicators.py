@@ -23,8 +23,8 @@ from refimpl.backend import (
     in_threads,
 )
 from refimpl.machine import wire_bytes
+from refimpl.names.networks import build
 from refimpl.names.presets import PRESETS
-from refimpl.network.zoo import build
 from refimpl.studies.bench.reducing import seconds_of
 from tests.messages import raises_naming
 from tests.refimpl.backend.processes import mpiexec, needs_mpi

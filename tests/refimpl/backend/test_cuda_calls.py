@@ -16,7 +16,7 @@ from refimpl.backend import DeviceFailed, RunError, cuda, cuda_host, cuda_networ
 from refimpl.backend.communicators import Communicator
 from refimpl.backend.device import Sizes
 from refimpl.machine import PEER
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import Allocate, Copy, CopyIn, Free, Launch, Record, Wait
 from tests.messages import lacks, raises_naming
 from tests.refimpl.backend import stand_in_driver

@@ -22,7 +22,7 @@ from refimpl.machine import Timeline
 from refimpl.memory import UNLIMITED
 from refimpl.names import presets
 from refimpl.names.machines import named as machine
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import CopyIn, CopyOut, Launch, PlanContext, Program, Wait, plan
 from refimpl.planner.verify import Unsafe, verify
 from tests.messages import raises_naming

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from refimpl.backend import CopiesLate, DeviceFailed, RunError, host_thread
 from refimpl.backend.host_thread import HostThread, HostWork, Piece, host_stream, work_to_await
 from refimpl.names import presets
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import COMPUTE, CopyIn, CopyOut, FromStore, Program, Record, ToStore, Wait
 from refimpl.vdnnpp.packing import packed_limit
 from tests.messages import raises_naming

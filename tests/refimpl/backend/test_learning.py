@@ -11,9 +11,9 @@ import pytest
 
 from refimpl.backend import CheckpointError, RunError, Trainer, in_threads
 from refimpl.backend.schedules import Schedule
+from refimpl.names.networks import build
 from refimpl.network import SUPERNEURONS, VDNN, VDNNPP, Builder, Conventions, Network, NetworkError
 from refimpl.network.kinds import TRAITS
-from refimpl.network.zoo import build
 from tests.messages import raises_naming
 from tests.refimpl.backend.ranks import trained as trained_by_ranks
 from tests.refimpl.backend.running import (

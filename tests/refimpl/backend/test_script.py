@@ -31,8 +31,8 @@ from refimpl.memory import ALLOCATORS
 from refimpl.memory.tiers import Tier
 from refimpl.names import presets
 from refimpl.names.machines import named as machine
+from refimpl.names.networks import build
 from refimpl.network import Builder, Network, Setting, Tensor
-from refimpl.network.zoo import build
 from refimpl.planner import (
     Allocate,
     Copy,

@@ -15,8 +15,8 @@ from refimpl import data
 from refimpl.backend import RunError, windows
 from refimpl.backend.windows import TEST_WINDOWS, SyntheticTokens, TextWindows, WindowTask, text_windows
 from refimpl.backend.writing import fill_in, write_on
+from refimpl.names.networks import lenet, tiny_bert, tiny_gpt, tiny_llama
 from refimpl.network import Builder, Network, NetworkError
-from refimpl.network.zoo import lenet, tiny_bert, tiny_gpt, tiny_llama
 from tests.messages import raises_naming
 
 TOKENS = 8

@@ -12,7 +12,7 @@ import pytest
 
 from refimpl.backend import RunError
 from refimpl.backend.writing import BYTES, fill_in, write_on
-from refimpl.network.zoo import tiny_bert, tiny_gpt
+from refimpl.names.networks import tiny_bert, tiny_gpt
 from tests.messages import raises_naming
 
 TOKENS = 4

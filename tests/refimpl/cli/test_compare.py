@@ -16,8 +16,8 @@ from refimpl.combined.papers import papers
 from refimpl.fit.by_name import plan
 from refimpl.machine import MACHINES
 from refimpl.machine.possible import PossibleMachines
+from refimpl.names.networks import build
 from refimpl.names.presets import PAPERS, PRESETS, setup
-from refimpl.network.zoo import build
 from refimpl.planner.largest import attempt
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong

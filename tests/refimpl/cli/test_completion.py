@@ -15,8 +15,8 @@ from refimpl.cli import parser
 from refimpl.cli.completion import offer_names
 from refimpl.machine import MACHINES
 from refimpl.names.modules import MODULES, SWITCHES
+from refimpl.names.networks import NETWORKS
 from refimpl.names.presets import NEIGHBOURS, PRESETS
-from refimpl.network.zoo import NETWORKS
 
 ROOT = Path(__file__).resolve().parents[3]
 

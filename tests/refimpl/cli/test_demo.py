@@ -20,8 +20,8 @@ from refimpl.cli import demonstration as demo
 from refimpl.cli import demonstration_pictures as pictures
 from refimpl.combined import COMBINED
 from refimpl.machine import Timeline
+from refimpl.names.networks import build
 from refimpl.names.presets import PAPERS, PRESETS, combinations
-from refimpl.network.zoo import build
 from refimpl.planner import Program
 from refimpl.report import style
 from refimpl.text import size

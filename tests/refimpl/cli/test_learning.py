@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong
 

@@ -11,9 +11,9 @@ from kernels.targets.launch import REGISTRY
 from refimpl.machine import MACHINES
 from refimpl.machine.model import FIGURES
 from refimpl.names.modules import ABOUT_SWITCHES, MODULES, SWITCHES
+from refimpl.names.networks import NETWORKS, PLAIN
 from refimpl.names.presets import PRESETS
 from refimpl.network.conventions import SUFFIXES
-from refimpl.network.zoo import NETWORKS, PLAIN
 from refimpl.report import kernels_table as listing
 from tests.refimpl.cli.said import Command, Wrong
 

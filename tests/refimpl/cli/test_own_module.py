@@ -149,7 +149,7 @@ def test_a_function_of_ones_own_may_import_its_neighbours_late(
     folder = tmp_path / "networks"
     folder.mkdir()
     name = f"neighbour_{abs(hash(tmp_path))}"
-    (folder / f"{name}.py").write_text("from refimpl.network.zoo import lenet\n")
+    (folder / f"{name}.py").write_text("from refimpl.names.networks import lenet\n")
     (folder / "own.py").write_text(
         "from __future__ import annotations\n"
         "from dataclasses import dataclass\n"

@@ -50,7 +50,7 @@ def refimpl_with(*changes: str) -> list[str]:
 
 
 def build_digits() -> Any:
-    from refimpl.network.zoo import NETWORKS
+    from refimpl.names.networks import NETWORKS
 
     return NETWORKS["lenet"].make(batch=4, shape=(1, 8, 8), classes=10)
 

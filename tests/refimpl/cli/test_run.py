@@ -24,8 +24,8 @@ from refimpl.machine import Choice, Machine
 from refimpl.machine.here import rough_cpu
 from refimpl.machine.model import in_order
 from refimpl.names.machines import named as machine
+from refimpl.names.networks import build
 from refimpl.names.presets import setup
-from refimpl.network.zoo import build
 from tests.matrix import some
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong

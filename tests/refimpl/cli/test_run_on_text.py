@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from refimpl.backend import checkpoint
-from refimpl.network.zoo import tiny_gpt
+from refimpl.names.networks import tiny_gpt
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong
 

@@ -100,7 +100,7 @@ def test_the_cpus_kernels_are_measured_again(refimpl: Command, tmp_path: Path, m
 
 
 def test_a_summary(refimpl: Command) -> None:
-    from refimpl.network.zoo import vgg16
+    from refimpl.names.networks import vgg16
 
     said = refimpl("summary", "vgg16", "--batch", 2)
     assert said.status == 0 and "conv5_3" in said.out and "138,357,544" in said.out

@@ -12,7 +12,7 @@ from refimpl.backend import Trainer, data
 from refimpl.cli.shared_options import RATE, rate
 from refimpl.cli.tune import tuned_file
 from refimpl.machine.measured_profile import Copies, Profile
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong
 

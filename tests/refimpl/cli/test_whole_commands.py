@@ -22,8 +22,8 @@ from matplotlib.figure import Figure
 from refimpl.cli import run
 from refimpl.memory import UNLIMITED
 from refimpl.names.machines import named
+from refimpl.names.networks import build
 from refimpl.names.presets import setup
-from refimpl.network.zoo import build
 from refimpl.planner import plan
 from refimpl.report import style
 from tests.refimpl.cli.test_golden import COLUMNS, printed

@@ -35,9 +35,9 @@ from refimpl.combined.papers import best_of, papers
 from refimpl.fit.least_budget import least_budget
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED
+from refimpl.names.networks import build
 from refimpl.names.presets import PRESETS
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Setup, plan
 from refimpl.studies.optimum.bound import floor_seconds, lower_bound
 from refimpl.studies.optimum.rotor import is_chain

@@ -10,7 +10,7 @@ from refimpl.combined import COMBINED
 from refimpl.memory import UNLIMITED
 from refimpl.names import presets
 from refimpl.names.machines import named as machine
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import plan
 from refimpl.studies.reproduce.measured import SameAlgorithms, everything_held
 from tests.refimpl.backend.running import differing, trained

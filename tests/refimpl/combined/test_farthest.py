@@ -6,7 +6,7 @@ import pytest
 
 from refimpl.combined import FarthestNextUse, OnceDrained
 from refimpl.machine import MACHINES
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import PlanContext
 
 pytestmark = pytest.mark.combined

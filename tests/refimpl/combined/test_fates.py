@@ -9,7 +9,7 @@ import pytest
 from refimpl.combined import Fates
 from refimpl.combined.fates import by_name
 from refimpl.machine import MACHINES
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import PlanContext, SetupError
 from tests.messages import raises_naming
 

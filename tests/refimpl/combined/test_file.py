@@ -9,8 +9,8 @@ import pytest
 from refimpl.combined import Fates, load, text
 from refimpl.combined.file import read
 from refimpl.machine import MACHINES
+from refimpl.names.networks import build
 from refimpl.names.presets import setup
-from refimpl.network.zoo import build
 from refimpl.planner import SetupError, plan
 from tests.messages import raises_naming
 

@@ -8,8 +8,8 @@ import pytest
 
 from refimpl.combined.papers import best_of, papers
 from refimpl.machine import MACHINES
+from refimpl.names.networks import build
 from refimpl.names.presets import PAPERS, setup
-from refimpl.network.zoo import build
 from refimpl.planner import Search, Setup
 from refimpl.planner.largest import attempt
 from refimpl.slots.window import Window

@@ -23,8 +23,8 @@ from refimpl.combined.seeds import fates_of as member
 from refimpl.fit.least_budget import least_budget
 from refimpl.machine import MACHINES, Machine
 from refimpl.names import presets
+from refimpl.names.networks import build
 from refimpl.network import Conventions, Network
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Program, Search, Setup, SetupError, TooSlow, plan
 from refimpl.planner.fixed import AddressesDoNotFit
 from refimpl.planner.largest import attempt

@@ -13,8 +13,8 @@ from refimpl.fit.by_name import budget_bytes
 from refimpl.fit.least_budget import MIB, least_budget, needed_by_baseline
 from refimpl.machine import MACHINES
 from refimpl.memory import BestFit, BlockHeap, BothEnds, FirstFit
+from refimpl.names.networks import NETWORKS, build
 from refimpl.names.presets import baseline, setup
-from refimpl.network.zoo import NETWORKS, build
 from refimpl.planner import DoesNotFit, Setup, SetupError
 from refimpl.planner.largest import attempt, unlimited
 from refimpl.slots.baseline import LayerWise

@@ -25,8 +25,8 @@ from refimpl.machine.here import available_bytes
 from refimpl.machine.measure import Bench
 from refimpl.machine.measured_profile import key
 from refimpl.names.machines import named as machine
+from refimpl.names.networks import build
 from refimpl.names.presets import setup
-from refimpl.network.zoo import build
 from refimpl.planner import plan
 from refimpl.report.markdown import markdown_table
 from refimpl.studies.bench.training import NETWORKS

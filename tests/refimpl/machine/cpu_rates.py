@@ -27,9 +27,9 @@ from refimpl.machine.measured_profile import key
 from refimpl.machine.model import Choice, Efficiency, in_order
 from refimpl.machine.timing import by, least_in_turns
 from refimpl.names.machines import named as machine
+from refimpl.names.networks import build
 from refimpl.names.presets import setup
 from refimpl.network import Builder, Call, Network
-from refimpl.network.zoo import build
 from refimpl.planner import plan
 from refimpl.report.markdown import markdown_table
 from refimpl.studies.bench.training import NETWORKS

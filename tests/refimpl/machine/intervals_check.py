@@ -38,9 +38,9 @@ from refimpl.machine.possible import Clocks, Doubt, PossibleMachines, interval, 
 from refimpl.machine.simulator import timed
 from refimpl.machine.timing import by
 from refimpl.names.machines import named as machine
+from refimpl.names.networks import build
 from refimpl.names.presets import setup
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Launch, Program, plan
 from refimpl.planner.largest import unlimited_baseline
 from refimpl.report.markdown import markdown_table

@@ -19,9 +19,10 @@ from refimpl.machine import cpu_costs, cpu_model, here
 from refimpl.machine.catalogues import options
 from refimpl.machine.cpu_model import CalibratedCpu, Units, algorithm_arguments, call_arguments, launches
 from refimpl.names import machines as named
+from refimpl.names import networks as zoo
 from refimpl.names.machines import named as machine
 from refimpl.names.presets import setup
-from refimpl.network import Network, zoo
+from refimpl.network import Network
 from refimpl.planner import Launch, plan
 from refimpl.studies.bench.training import NETWORKS
 from refimpl.text import MachineError

@@ -18,8 +18,9 @@ from refimpl.machine.convolution import Convolution
 from refimpl.machine.devices import Cpu, Device, device_at_hand
 from refimpl.machine.measure import different_calls, measure, time_bandwidth, time_copies
 from refimpl.machine.measured_profile import Copies, as_machine, key, load
+from refimpl.names import networks as zoo
 from refimpl.names.machines import named as machine
-from refimpl.network import Builder, Network, Tensor, zoo
+from refimpl.network import Builder, Network, Tensor
 from refimpl.network.call import ITERATION, SEED, Call
 from tests.gpu_device import BACKEND
 from tests.messages import raises_naming

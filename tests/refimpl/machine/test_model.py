@@ -13,8 +13,8 @@ from refimpl.machine.catalogues import options
 from refimpl.machine.model import Efficiency, in_order
 from refimpl.machine.ring import TEN_GIGABIT, Ring, wire_bytes
 from refimpl.machine.work import Option, Work
+from refimpl.names.networks import lenet
 from refimpl.network import Call, Tensor
-from refimpl.network.zoo import lenet
 from tests.messages import raises_naming
 from tests.refimpl.machine.conv_calls import as_kernels_take_it, convolutions, passes
 

@@ -20,7 +20,7 @@ from refimpl.machine.possible import CPU_DOUBT, Doubt, PossibleMachines, doubt_o
 from refimpl.machine.ring import Ring
 from refimpl.machine.simulator import simulate
 from refimpl.machine.timing import by, least_in_turns
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import Program
 from tests.refimpl.machine.intervals_check import seconds_in_turn
 

@@ -14,7 +14,7 @@ from refimpl.memory.fixed_addresses import FixedAddressesPool, by_age, by_area, 
 from refimpl.memory.placing import Life, Stretches, in_turn, placer
 from refimpl.names import presets
 from refimpl.names.machines import named as machine
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import plan
 
 

@@ -138,7 +138,8 @@ def test_here_is_the_gpu_where_there_is_one() -> None:
 
 def test_simulating_for_a_paper_imports_no_kernel() -> None:
     code = (
-        "import sys; from refimpl.names.machines import named as machine, summary; from refimpl.network import zoo; "
+        "import sys; from refimpl.names.machines import named as machine, summary; "
+        "from refimpl.names import networks as zoo; "
         "made = machine('titan-x'); network = zoo.build('alexnet', 2); summary(with_here=False); "
         "print(sum(made.seconds(call) for step in network.steps for call in step.calls) > 0, 'numba' in sys.modules)"
     )

@@ -13,8 +13,8 @@ from refimpl.combined.papers import papers
 from refimpl.machine import TITAN_X
 from refimpl.memory import ALLOCATORS, FirstFit
 from refimpl.names.modules import MODULES, SWITCHES, assignments, module, switches
+from refimpl.names.networks import lenet
 from refimpl.names.presets import PAPERS, PRESETS, baseline, combinations, setup, superneurons
-from refimpl.network.zoo import lenet
 from refimpl.planner import SLOTS, Copy, FixedAddresses, Free, Launch, Setup, SetupError, plan
 from refimpl.slots.baseline import LayerWise, MemoryOptimal
 from refimpl.superneurons import SPEED_CENTRIC, Ahead

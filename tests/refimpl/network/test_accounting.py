@@ -7,9 +7,9 @@ from math import prod
 import pytest
 from hypothesis import given
 
+from refimpl.names.networks import build
 from refimpl.network import SUPERNEURONS, VDNN, Network, network_wide_bytes
 from refimpl.network.accounting import network_wide
-from refimpl.network.zoo import build
 from tests.refimpl.drawn_networks import networks
 
 MIB, GIB = 2**20, 2**30

@@ -412,7 +412,7 @@ def test_wide_forks_are_built_in_linear_time_too() -> None:
 
 def test_describing_and_building_do_not_import_numba() -> None:
     """It takes longer than planning a network, and only running one needs it."""
-    use = "from refimpl.network.zoo import build; build('tiny-resnet').inference()"
+    use = "from refimpl.names.networks import build; build('tiny-resnet').inference()"
     code = f"import sys; {use}; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 

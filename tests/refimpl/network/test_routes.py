@@ -6,9 +6,9 @@ from collections import defaultdict
 
 from hypothesis import given
 
+from refimpl.names.networks import build
 from refimpl.network import VDNN, Network
 from refimpl.network.routes import depth_first
-from refimpl.network.zoo import build
 from tests.refimpl.drawn_networks import networks
 
 

@@ -7,9 +7,9 @@ from dataclasses import asdict
 
 import pytest
 
+from refimpl.names.networks import build
 from refimpl.network import VDNN, Builder
 from refimpl.network.accounting import SummaryRow, summary, total
-from refimpl.network.zoo import build
 
 
 def test_rows_of_a_small_network() -> None:

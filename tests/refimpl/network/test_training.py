@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 
 from kernels.checks import reference
+from refimpl.names.networks import lenet, tiny_inception, tiny_resnet, tiny_vgg
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Network
 from refimpl.network.conventions import VDNNPP
-from refimpl.network.zoo import lenet, tiny_inception, tiny_resnet, tiny_vgg
 from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import every_option, networks
 from tests.refimpl.plainly import SETTINGS, Arrays, draw_batch, new_state, run_plainly

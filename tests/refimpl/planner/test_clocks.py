@@ -21,8 +21,8 @@ import pytest
 from refimpl.machine import HOST, MACHINES, Choice, Machine
 from refimpl.memory.allocation_trace import ideal, rounded
 from refimpl.names import presets
+from refimpl.names.networks import build
 from refimpl.network import Call, Network
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.slots.baseline import BufferAMap
 from refimpl.vdnnpp import Compressed

@@ -12,9 +12,9 @@ from refimpl.machine import MACHINES
 from refimpl.memory import Life, PoolError
 from refimpl.memory.fixed_addresses import CountingPool, by_age, by_area, by_size, rounds
 from refimpl.names import presets
+from refimpl.names.networks import build
 from refimpl.names.presets import PRESETS
 from refimpl.network import Builder, Network
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, FixedAddresses, Program, Setup, plan
 from refimpl.planner.fixed import ORDERS, AddressesDoNotFit, lives_of
 from refimpl.planner.instructions import Allocate, Free

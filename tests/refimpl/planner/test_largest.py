@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from kernels.checks.arguments import KernelError
 from refimpl.memory import UNLIMITED, BestFit, BlockHeap, BothEnds
+from refimpl.names.networks import build
 from refimpl.network import Builder, Network
-from refimpl.network.zoo import build
-from refimpl.network.zoo.resnet import resnet
 from refimpl.planner import Setup, plan
 from refimpl.planner import largest as searching
 from refimpl.planner.largest import attempt, largest, least_conceivable, reach
 from refimpl.slots.baseline import NetworkWide
 from refimpl.vdnn import VDNN_DYN
+from refimpl.zoo.resnet import resnet
 from tests.messages import raises_naming
 from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, machine, setup
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refimpl.machine import Choice, Machine
+from refimpl.names.networks import build
 from refimpl.network import SUPERNEURONS, Builder, Call, NetworkError
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, plan
 from refimpl.planner.instructions import Allocate, Free, Launch, Wait
 from refimpl.planner.listing import _Lister, _repeated, entries, listing, repetitions

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from kernels.targets.collector import collector_paused
 from refimpl.machine import MACHINES
 from refimpl.names import presets
+from refimpl.names.networks import build
 from refimpl.network import Builder, Network
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.planner.instructions import Allocate, Free, Launch
 from refimpl.planner.limits import PassLimits

@@ -8,8 +8,8 @@ import pytest
 
 from refimpl.machine import MACHINES
 from refimpl.memory.base import GRANULARITY
+from refimpl.names.networks import build
 from refimpl.names.presets import setup
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, TooSlow, plan
 from refimpl.planner.pools import HALVINGS, MIB, STEPS, TRIED, largest_smaller
 from refimpl.slots.errors import PoolDoesNotFit

@@ -10,9 +10,9 @@ import pytest
 from refimpl.machine import Choice, Span, Tier
 from refimpl.memory import UNLIMITED
 from refimpl.memory.tiers import pinned_size
+from refimpl.names.networks import lenet
 from refimpl.network import Network, Tensor
 from refimpl.network.tensor import Kind
-from refimpl.network.zoo import lenet
 from refimpl.planner import BASELINE, Launch, PlanContext, plan
 from refimpl.planner.cache_of_maps import CacheOfMaps
 from refimpl.planner.heading import Opaque, heading, mark, opaque_shares

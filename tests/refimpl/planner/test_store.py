@@ -14,8 +14,8 @@ import pytest
 from refimpl.machine import HOST, Clock, Machine
 from refimpl.machine.gpus import MACHINES
 from refimpl.memory.tiers import pinned_size
+from refimpl.names.networks import build
 from refimpl.network import Step, Tensor
-from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, Program, plan
 from refimpl.planner.instructions import FromStore, ToStore
 from refimpl.planner.order import Block, Order

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from refimpl.backend import Drawn, LegalOrder, NotFinite
 from refimpl.names import presets
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup
 from refimpl.planner.verify import Unsafe
 from refimpl.vdnnpp import Compressed

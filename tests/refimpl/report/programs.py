@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from refimpl.machine import Timeline
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import Program, plan
 from refimpl.vdnnpp import Compressed
 from tests.refimpl.modules import (

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.targets.collector import collector_paused
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import DoesNotFit, Program, plan
 from refimpl.planner.instructions import Allocate, Free, Launch
 from refimpl.report.figures import (

@@ -15,8 +15,8 @@ from rich.console import Console
 
 import refimpl
 from refimpl import report
+from refimpl.names.networks import build
 from refimpl.network.accounting import network_wide_bytes
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, plan
 from refimpl.report.comparison import Compared, compared, misfit, shortest
 from refimpl.report.tables import (

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from refimpl.names.networks import build
 from refimpl.names.presets import setup
-from refimpl.network.zoo import build
 from refimpl.planner import Program, plan
 from refimpl.report.attribution import attributions
 from refimpl.report.batch_picture import batch_picture

@@ -22,8 +22,8 @@ import pytest
 from matplotlib.figure import Figure
 
 import refimpl
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.report import style
 from refimpl.studies.challenge import command as challenge
 from refimpl.studies.challenge.point_set import ChallengePoint

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from refimpl import vdnn
 from refimpl.machine import MACHINES, Machine
+from refimpl.names.networks import build
 from refimpl.network import Builder, Conventions, Network, Tensor
-from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, PlanContext, Program, Setup, Unsafe, plan
 from refimpl.planner.instructions import Launch
 from refimpl.planner.limits import PassLimits

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from refimpl.cli import main
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 
 pytestmark = pytest.mark.superneurons
 

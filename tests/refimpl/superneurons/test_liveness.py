@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.machine import MACHINES
+from refimpl.names.networks import build
 from refimpl.network import SUPERNEURONS, Builder, Network, Tensor
-from refimpl.network.zoo import build
 from refimpl.planner import PlanContext, plan
 from refimpl.slots.baseline import LayerWise
 from refimpl.superneurons import ALL_CHECKPOINTS, CHECKPOINTS, COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC

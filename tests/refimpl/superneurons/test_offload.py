@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from refimpl import vdnn
 from refimpl.machine import MACHINES
 from refimpl.memory.tiers import pinned_size
+from refimpl.names.networks import build
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Network, Tensor
-from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, Free, PlanContext, Program, Record, Setup, SetupError, Wait, plan
 from refimpl.slots.baseline import BufferAMap, Buffers, NoPrefetch
 from refimpl.slots.questions import Place

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from refimpl.machine import MACHINES
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Launch, PlanContext, plan
 from refimpl.studies.bench import plan_times as planner_bench
 from refimpl.superneurons import LeastRecentlyUsed

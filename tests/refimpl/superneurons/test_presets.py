@@ -6,7 +6,7 @@ import pytest
 
 from refimpl.machine import MACHINES
 from refimpl.names import presets
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import SLOTS, Setup, SetupError, plan
 from refimpl.slots.baseline import NetworkWide, PerformanceOptimal
 from refimpl.superneurons import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, DynamicWorkspace

@@ -29,8 +29,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refimpl import vdnn
+from refimpl.names.networks import build
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Layer, Network, Step, Tensor
-from refimpl.network.zoo import build
 from refimpl.planner import CopyOut, Launch, PlanContext, Program, Setup, plan
 from refimpl.planner.mover import Mover, Workspace
 from refimpl.slots import questions as slots

@@ -24,8 +24,8 @@ from refimpl import superneurons, vdnn
 from refimpl.backend import CopiesEarly, CopiesLate, Drawn, LegalOrder, ProgramOrder, Trainer
 from refimpl.names import presets
 from refimpl.names.modules import IN_SLOTS, SWITCHES, module
+from refimpl.names.networks import build
 from refimpl.network import Builder, Network, Tensor
-from refimpl.network.zoo import build
 from refimpl.planner import Allocate, CopyIn, CopyOut, Free, Launch, Program, Setup, SetupError, plan
 from refimpl.studies.reproduce.measured import SameAlgorithms
 from tests.matrix import diagonal

@@ -20,8 +20,8 @@ from refimpl.fit.least_budget import least_budget, remedies
 from refimpl.machine import HOST, Machine, MachineError, Tier
 from refimpl.memory.tiers import pinned_size
 from refimpl.names import presets
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, Program, Setup, SetupError, plan
 from refimpl.planner.largest import largest
 from refimpl.report.chrome_trace import chrome_trace

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from refimpl.machine import MACHINES, Choice, Machine
 from refimpl.memory import BlockHeap, Pool
+from refimpl.names.networks import build
 from refimpl.network import Builder, Call, Network, Step
-from refimpl.network.zoo import build
 from refimpl.planner import Allocate, DoesNotFit, Free, Launch, PlanContext, Program, Setup, plan
 from refimpl.slots.baseline import Chooser, MemoryOptimal
 from refimpl.superneurons import DynamicWorkspace

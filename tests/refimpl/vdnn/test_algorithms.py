@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.machine import MACHINES, Choice
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import DoesNotFit, Launch, Program, plan
 from refimpl.slots.baseline import MemoryOptimal, PerformanceOptimal
 from refimpl.vdnn import ALL, Greedy, static

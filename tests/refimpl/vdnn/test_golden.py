@@ -11,8 +11,8 @@ import pytest
 
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
+from refimpl.names.networks import build
 from refimpl.network.accounting import network_wide, network_wide_bytes
-from refimpl.network.zoo import build
 from refimpl.planner import plan
 from refimpl.vdnn import ALL, CONV, OffloadInputs, static
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
 from refimpl.memory.tiers import pinned_size
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, Program, plan
 from refimpl.vdnn import ALL, CONV, OffloadInputs, static
 from tests.refimpl.drawn_networks import networks

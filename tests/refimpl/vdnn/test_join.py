@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from refimpl.machine import MACHINES, Machine, Span
 from refimpl.memory import UNLIMITED
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import COMPUTE, Program, Wait, plan
 from refimpl.slots.baseline import NoOffload
 from refimpl.vdnn import ALL, CONV, OffloadInputs, static

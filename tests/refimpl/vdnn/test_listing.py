@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import Program, plan
 from refimpl.vdnn import ALL, CONV, LITERAL, WINDOW, OffloadInputs, static
 from tests.refimpl.drawn_networks import networks

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 
 from refimpl.machine import MACHINES
+from refimpl.names.networks import build
 from refimpl.network import Builder, Network
-from refimpl.network.zoo import build
 from refimpl.planner import PlanContext, plan
 from refimpl.vdnn.offload import ALL, CONV, OffloadInputs
 from tests.refimpl.drawn_networks import networks

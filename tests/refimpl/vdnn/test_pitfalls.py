@@ -25,8 +25,8 @@ from refimpl.memory.base import Pool
 from refimpl.memory.fits import FitPool
 from refimpl.memory.free_list import FreeList
 from refimpl.names import presets
+from refimpl.names.networks import build
 from refimpl.network import Builder, Layer, Network, Tensor
-from refimpl.network.zoo import build
 from refimpl.planner import (
     COMPUTE,
     CopyIn,

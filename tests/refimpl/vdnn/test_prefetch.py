@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.machine import MACHINES
+from refimpl.names.networks import build
 from refimpl.network import Builder, Layer, Network
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Setup, plan
 from refimpl.slots.window import Window
 from refimpl.vdnn.offload import ALL, LITERAL, WINDOW

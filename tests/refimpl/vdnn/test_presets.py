@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import BestFit, FirstFit
 from refimpl.names import presets
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Search, Setup, SetupError, plan
 from refimpl.slots.baseline import MemoryOptimal, NoOffload, PerformanceOptimal
 from refimpl.vdnn import ALL, CONV, Greedy, static

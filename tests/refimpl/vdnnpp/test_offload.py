@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 
 from refimpl.machine import MACHINES
+from refimpl.names.networks import build
 from refimpl.network import Builder, Network
 from refimpl.network.conventions import VDNNPP
-from refimpl.network.zoo import build
 from refimpl.planner import PlanContext, SetupError, plan
 from refimpl.vdnnpp import ALL, ALTERNATE_CONV, CONV, OffloadInputsOf, static
 from tests.messages import raises_naming

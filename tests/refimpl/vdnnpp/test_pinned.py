@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from refimpl.machine.gpus import MACHINES
 from refimpl.memory.tiers import pinned_size
+from refimpl.names.networks import build
 from refimpl.names.presets import setup
 from refimpl.network import VDNN, Builder, Conventions, Network, Tensor
 from refimpl.network.conventions import VDNNPP
-from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, PlanContext, Program, Setup, plan
 from refimpl.planner.instructions import FromStore, ToStore
 from refimpl.slots.baseline import BufferAMap

@@ -24,9 +24,9 @@ from refimpl.memory.fixed_addresses import fix_addresses, lives
 from refimpl.memory.placing import placer
 from refimpl.names import presets
 from refimpl.names.modules import IN_SLOTS
+from refimpl.names.networks import build
 from refimpl.network import Builder, Layer, Network
 from refimpl.network.conventions import VDNNPP
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, FixedAddresses, PlanContext, Program, Setup, SetupError, plan
 from refimpl.planner.largest import attempt, least_conceivable
 from refimpl.planner.limits import PassLimits

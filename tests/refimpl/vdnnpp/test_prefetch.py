@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 
 from refimpl.machine import MACHINES
+from refimpl.names.networks import build
 from refimpl.network import Builder, Network
 from refimpl.network.conventions import VDNNPP
-from refimpl.network.zoo import build
 from refimpl.planner import PlanContext, plan
 from refimpl.slots.questions import Prefetch
 from refimpl.vdnnpp import ALL, CONV, WINDOW, WINDOW_LATE, OffloadInputsOf, static

@@ -7,8 +7,8 @@ import pytest
 from refimpl.machine import MACHINES
 from refimpl.memory import FirstFit
 from refimpl.names import presets
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Program, Search, Setup, SetupError, plan
 from refimpl.vdnnpp import VDNNPP_DYN
 from tests.messages import raises_naming

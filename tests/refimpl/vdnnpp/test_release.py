@@ -19,9 +19,9 @@ from refimpl.backend import CopiesEarly, CopiesLate, LegalOrder, NotFinite
 from refimpl.machine import MACHINES, Choice, Machine
 from refimpl.memory import FirstFit
 from refimpl.names import presets
+from refimpl.names.networks import build
 from refimpl.network import Builder, Call, Network, Tensor
 from refimpl.network.conventions import VDNNPP
-from refimpl.network.zoo import build
 from refimpl.planner import (
     COMPUTE,
     Allocate,

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from refimpl.machine import MACHINES, Machine, Tier
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
-from refimpl.network.zoo.resnet import SHALLOWEST_DEEP
 from refimpl.planner import Setup
 from refimpl.planner.largest import Largest, attempt, largest
 from refimpl.slots.baseline import NetworkWide, NoRecompute
@@ -28,6 +27,7 @@ from refimpl.studies.reproduce.published import Found, Published, Reproduced, Wa
 from refimpl.studies.reproduce.superneurons import published
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.offload import ALL_CHECKPOINTS
+from refimpl.zoo.resnet import SHALLOWEST_DEEP
 
 K40C = MACHINES["k40c"]
 BUDGET = 12 << 30  #: bytes

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import Program, Setup, plan
 from refimpl.slots.baseline import MemoryOptimal
 from refimpl.studies.reproduce.evaluation import MIB, moved_bytes

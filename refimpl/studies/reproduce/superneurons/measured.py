@@ -24,8 +24,8 @@ from refimpl.machine.timing import Run as Timed
 from refimpl.machine.timing import by, least_in_turns
 from refimpl.memory import BlockHeap, DriverCalls
 from refimpl.names import presets
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import Program, Setup, plan
 from refimpl.planner.largest import attempt
 from refimpl.report.tables import Column, Table, count, in_units, percent

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.machine import MACHINES
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import PlanContext, Program, Setup, plan
 from refimpl.planner.largest import attempt
 from refimpl.slots import questions as slots

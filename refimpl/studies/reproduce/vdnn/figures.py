@@ -19,9 +19,9 @@ from statistics import mean
 
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED
+from refimpl.names.networks import build
 from refimpl.network import Layer, Network
 from refimpl.network.accounting import network_wide_bytes
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, plan
 from refimpl.slots.baseline import NoOffload
 from refimpl.studies.reproduce.evaluation import titled

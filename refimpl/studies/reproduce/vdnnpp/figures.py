@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import Program, Search, Setup, plan
 from refimpl.planner.largest import attempt
 from refimpl.slots.baseline import MemoryOptimal, NoOffload, PerformanceOptimal

@@ -19,7 +19,7 @@ from refimpl.machine.devices import Device
 from refimpl.machine.measure import Bench
 from refimpl.machine.timing import least_in_turns
 from refimpl.network import VDNNPP, Builder, Call, Network
-from refimpl.network.zoo.parts import classified
+from refimpl.network.parts import classified
 from refimpl.studies.reproduce.published import Found, Watch
 
 FILTERS = range(1, 20, 2)  #: height and width

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from refimpl.machine import TITAN_X
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.studies.bench import reducing
 from refimpl.studies.bench.reducing import Reducing
 

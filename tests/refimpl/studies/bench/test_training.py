@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.studies.bench import pytorch, training
 from refimpl.studies.bench.training import TrainingRow
 

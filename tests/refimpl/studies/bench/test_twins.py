@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from refimpl.names.networks import build
 from refimpl.network import Builder, Network
-from refimpl.network.zoo import build
 from tests.refimpl.studies.bench.near import is_near
 
 STORED = Path(__file__).with_name("twins.txt")

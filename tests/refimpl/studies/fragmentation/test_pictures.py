@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED, BestFit
 from refimpl.memory.allocation_trace import Event, ideal, rounded
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import Program, plan
 from refimpl.report import style
 from refimpl.studies.fragmentation.pictures import (

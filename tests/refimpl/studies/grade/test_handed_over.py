@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import refimpl
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import Program, Unsafe
 from refimpl.planner.program_file import document
 from refimpl.studies.grade.criteria import Handed, judged, proved, repeatable

@@ -144,7 +144,7 @@ def never(batch):
     raise ValueError("no such network")
 
 def here_alone(batch):
-    from refimpl.network.zoo import lenet
+    from refimpl.names.networks import lenet
     if multiprocessing.parent_process():
         import no_module_of_this_name
     return lenet(batch=batch)
@@ -167,7 +167,7 @@ DIES = """
 import multiprocessing, os
 
 def net(batch):
-    from refimpl.network.zoo import lenet
+    from refimpl.names.networks import lenet
     if batch == 3 and multiprocessing.parent_process():
         os.kill(os.getpid(), 9)
     return lenet(batch=batch)

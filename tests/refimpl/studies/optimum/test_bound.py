@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from refimpl.combined import COMBINED, Dropped, Fates, InTime, Offloaded
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
+from refimpl.names.networks import build
 from refimpl.names.presets import PRESETS, baseline
 from refimpl.network import Call, Network, Step, Tensor
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Setup, plan
 from refimpl.slots.baseline import FastestThatFits, LayerWise
 from refimpl.studies.optimum import bound as bound_module

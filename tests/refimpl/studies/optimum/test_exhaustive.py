@@ -9,9 +9,9 @@ import pytest
 from refimpl.combined import Fates
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
+from refimpl.names.networks import build
 from refimpl.names.presets import baseline
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, plan
 from refimpl.slots.baseline import NoCache
 from refimpl.studies.optimum.bound import lower_bound, single_step_bytes

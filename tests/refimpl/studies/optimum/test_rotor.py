@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
+from refimpl.names.networks import build
 from refimpl.names.presets import superneurons_liveness
-from refimpl.network.zoo import build
 from refimpl.planner import plan
 from refimpl.studies.optimum.rotor import Stage, chain_seconds, is_chain, rotor
 

@@ -10,7 +10,7 @@ import pytest
 import refimpl
 from refimpl.backend import Trainer
 from refimpl.names.machines import named as machine
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import CopyOut
 from refimpl.studies.reproduce import measured
 

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from refimpl.machine import Machine
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import Setup
 from refimpl.planner.largest import Largest, largest
 from refimpl.studies.reproduce import PAPERS

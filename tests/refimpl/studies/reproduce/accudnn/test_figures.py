@@ -13,7 +13,7 @@ from refimpl.accudnn.cluster import Cluster, Gradient
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
 from refimpl.names import presets
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import plan
 from refimpl.planner.largest import attempt, unlimited_baseline
 from refimpl.studies.reproduce.accudnn import figures, published

@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.studies.reproduce.published import Found, Published
 from refimpl.studies.reproduce.superneurons import figures, published
 from refimpl.studies.reproduce.superneurons.by_type import (

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner.largest import attempt
 from refimpl.studies.reproduce.evaluation import GIB
 from refimpl.studies.reproduce.published import Reproduced

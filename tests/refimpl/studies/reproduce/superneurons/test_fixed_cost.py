@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refimpl.memory import UNLIMITED
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import plan
 from refimpl.studies.reproduce.superneurons import by_type, published, unseen
 from refimpl.studies.reproduce.superneurons.figures import FASTEST, K40C

@@ -12,7 +12,7 @@ import pytest
 from refimpl.backend.device import CallTimes
 from refimpl.names import presets
 from refimpl.names.machines import named as machine
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import DoesNotFit, plan
 from refimpl.studies.bench import pytorch
 from refimpl.studies.reproduce import measured

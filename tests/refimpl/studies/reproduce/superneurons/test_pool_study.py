@@ -10,7 +10,7 @@ import pytest
 
 from refimpl.machine import MACHINES
 from refimpl.memory import ALLOCATORS, UNLIMITED
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import Allocate, Free, plan
 from refimpl.studies.reproduce.published import Found
 from refimpl.studies.reproduce.superneurons import pool_study

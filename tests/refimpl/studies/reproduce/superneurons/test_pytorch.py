@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.studies.bench import pytorch
 from refimpl.studies.bench.pytorch import WAYS, TorchTraining, counted_bytes, segments
 from refimpl.studies.reproduce.superneurons.measured import largest_by_torch as largest

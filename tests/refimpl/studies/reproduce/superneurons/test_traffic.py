@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from refimpl.machine import MACHINES
+from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, Program, Setup, plan
 from refimpl.slots.baseline import NoPrefetch, NoRecompute
 from refimpl.studies.reproduce.evaluation import moved_bytes, out_bytes

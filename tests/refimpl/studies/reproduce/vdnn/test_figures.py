@@ -10,7 +10,7 @@ from statistics import mean
 import pytest
 
 from refimpl.machine import MACHINES
-from refimpl.network.zoo import build
+from refimpl.names.networks import build
 from refimpl.planner import plan
 from refimpl.studies.reproduce.published import CLOSE, Published, Reproduced
 from refimpl.studies.reproduce.vdnn import figures, published

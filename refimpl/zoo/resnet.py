@@ -10,7 +10,7 @@ from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.layer import Layer, NetworkError
 from refimpl.network.network import Network
-from refimpl.network.zoo.parts import classified, conv_norm, conv_norm_relu, of_depth, spelled
+from refimpl.network.parts import classified, conv_norm, conv_norm_relu, of_depth, spelled
 
 FILTERS = (64, 128, 256, 512)
 

@@ -31,7 +31,7 @@ from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.layer import Layer, NetworkError
 from refimpl.network.network import Network
-from refimpl.network.zoo.parts import classified, spelled
+from refimpl.network.parts import classified, spelled
 
 Shape = tuple[int, int, int]
 SPREAD = 0.02  #: the first weights' standard deviation

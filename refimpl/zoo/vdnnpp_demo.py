@@ -5,7 +5,7 @@ from __future__ import annotations
 from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNNPP, Conventions
 from refimpl.network.network import Network
-from refimpl.network.zoo.parts import classified
+from refimpl.network.parts import classified
 
 
 def vdnnpp_demo(batch: int = 32, conventions: Conventions = VDNNPP) -> Network:

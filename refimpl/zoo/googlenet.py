@@ -8,7 +8,7 @@ from __future__ import annotations
 from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.network import Network
-from refimpl.network.zoo.parts import classified, conv_relu, spelled
+from refimpl.network.parts import classified, conv_relu, spelled
 
 #: Module → filters: 1×1; 1×1 and 3×3; 1×1 and 5×5; 1×1 after the pooling.
 MODULES = {

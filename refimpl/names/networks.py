@@ -19,17 +19,18 @@ from refimpl.network.conventions import SUFFIXES, SUPERNEURONS, VDNNPP, Conventi
 from refimpl.network.imported import from_file, from_onnx, from_torch
 from refimpl.network.layer import NetworkError
 from refimpl.network.network import Network
-from refimpl.network.zoo.alexnet import alexnet, alexnet_superneurons, alexnet_vdnnpp, overfeat
-from refimpl.network.zoo.convnext import convnext_tiny, tiny_convnext
-from refimpl.network.zoo.gated import efficientnet_b0, mobilenet_v3_small, tiny_se
-from refimpl.network.zoo.googlenet import googlenet
-from refimpl.network.zoo.inceptionv4 import inceptionv4
-from refimpl.network.zoo.regnet import regnet_y_400mf
-from refimpl.network.zoo.resnet import resnet, resnet50, resnet101, resnet152
-from refimpl.network.zoo.segmentation import fcn_resnet50, tiny_unet, unet
-from refimpl.network.zoo.shufflenet import shufflenet_v2
-from refimpl.network.zoo.small import lenet, tiny_inception, tiny_resnet, tiny_vgg
-from refimpl.network.zoo.transformers import (
+from refimpl.network.small import lenet, tiny_inception, tiny_resnet, tiny_vgg
+from refimpl.text import closest
+from refimpl.zoo.alexnet import alexnet, alexnet_superneurons, alexnet_vdnnpp, overfeat
+from refimpl.zoo.convnext import convnext_tiny, tiny_convnext
+from refimpl.zoo.gated import efficientnet_b0, mobilenet_v3_small, tiny_se
+from refimpl.zoo.googlenet import googlenet
+from refimpl.zoo.inceptionv4 import inceptionv4
+from refimpl.zoo.regnet import regnet_y_400mf
+from refimpl.zoo.resnet import resnet, resnet50, resnet101, resnet152
+from refimpl.zoo.segmentation import fcn_resnet50, tiny_unet, unet
+from refimpl.zoo.shufflenet import shufflenet_v2
+from refimpl.zoo.transformers import (
     bert_base,
     gpt2,
     gpt2_medium,
@@ -41,9 +42,8 @@ from refimpl.network.zoo.transformers import (
     tiny_vit,
     vit_b16,
 )
-from refimpl.network.zoo.vdnnpp_demo import vdnnpp_demo
-from refimpl.network.zoo.vgg import vgg, vgg11, vgg16, vgg19, vgg116, vgg216, vgg316, vgg416
-from refimpl.text import closest
+from refimpl.zoo.vdnnpp_demo import vdnnpp_demo
+from refimpl.zoo.vgg import vgg, vgg11, vgg16, vgg19, vgg116, vgg216, vgg316, vgg416
 
 __all__ = [
     "FAMILIES", "NETWORKS", "Recipe", "alexnet", "alexnet_superneurons", "alexnet_vdnnpp", "bert_base", "build",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from refimpl.network.builder import Builder
 from refimpl.network.conventions import SUPERNEURONS, VDNN, VDNNPP, Conventions
 from refimpl.network.network import Network
-from refimpl.network.zoo.parts import classified, spelled
+from refimpl.network.parts import classified, spelled
 
 #: Of the two at 227²: filters, window, stride and padding of each convolution.
 WIDE = ((96, 11, 4, 0), (256, 5, 1, 2), (384, 3, 1, 1), (384, 3, 1, 1), (256, 3, 1, 1))

@@ -10,7 +10,7 @@ from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.layer import Layer
 from refimpl.network.network import Network
-from refimpl.network.zoo.parts import classified, conv_norm_relu, spelled
+from refimpl.network.parts import classified, conv_norm_relu, spelled
 
 #: One convolution: filters, window, and what the size becomes: "same", "valid" (no padding) or "half" (stride 2, none).
 Conv = tuple[int, int | tuple[int, int], str]

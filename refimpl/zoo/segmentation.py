@@ -11,8 +11,8 @@ from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.layer import Layer
 from refimpl.network.network import Network
-from refimpl.network.zoo.parts import conv_norm, conv_norm_relu, spelled
-from refimpl.network.zoo.resnet import FILTERS, STANDARD
+from refimpl.network.parts import conv_norm, conv_norm_relu, spelled
+from refimpl.zoo.resnet import FILTERS, STANDARD
 
 Shape = tuple[int, int, int]
 

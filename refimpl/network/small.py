@@ -8,7 +8,7 @@ from __future__ import annotations
 from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.network import Network
-from refimpl.network.zoo.parts import classified, conv_norm, conv_norm_relu, conv_relu, spelled
+from refimpl.network.parts import classified, conv_norm, conv_norm_relu, conv_relu, spelled
 
 Shape = tuple[int, int, int]
 

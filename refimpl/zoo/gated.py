@@ -14,7 +14,7 @@ from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.layer import Layer
 from refimpl.network.network import Network
-from refimpl.network.zoo.parts import classified, spelled
+from refimpl.network.parts import classified, spelled
 
 Shape = tuple[int, int, int]
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from refimpl.network import Layer, Network, NetworkError
-from refimpl.network.zoo import (
+from refimpl.names.networks import (
     FAMILIES,
     LATER,
     NETWORKS,
@@ -28,8 +27,9 @@ from refimpl.network.zoo import (
     unet,
     vgg,
 )
-from refimpl.network.zoo.googlenet import MODULES
+from refimpl.network import Layer, Network, NetworkError
 from refimpl.studies.bench.pytorch import by_torch
+from refimpl.zoo.googlenet import MODULES
 from tests.messages import raises_naming
 from tests.refimpl.network.described_networks import MADE, NAMES, TABLE, described
 

@@ -9,7 +9,7 @@ from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.layer import NetworkError
 from refimpl.network.network import Network
-from refimpl.network.zoo.parts import classified, of_depth, spelled
+from refimpl.network.parts import classified, of_depth, spelled
 
 FILTERS = (64, 128, 256, 512, 512)
 
