@@ -133,7 +133,7 @@ def layers_table() -> str:
 
 def operators_table() -> str:
     """The operators of one input that ONNX and PyTorch have alike."""
-    from refimpl.network.imported.graph import OF_ONE_INPUT
+    from refimpl.importing.graph import OF_ONE_INPUT
 
     rows = [[f"`{kind}()`", f"`{kind}`", f"`{onnx}`"] for onnx, kind in OF_ONE_INPUT.items()]
     return markdown_table(["layer", "PyTorch", "ONNX"], rows) + "\n"

@@ -14,7 +14,7 @@ MODULES = (
     "tests.refimpl.studies.test_small_commands", "tests.refimpl.studies.bench.test_cases",
     "tests.refimpl.studies.bench.test_twins", "tests.refimpl.cli.test_whole_commands",
     "tests.refimpl.cli.test_parsers", "tests.refimpl.cli.test_demo",
-    "tests.refimpl.network.described_networks",
+    "tests.refimpl.importing.described_networks",
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -14,11 +14,11 @@ from kernels.checks.arguments import KernelError
 from refimpl.accudnn import caffe
 from refimpl.accudnn.cluster import Cluster, gradients_of
 from refimpl.accudnn.tuner import ClosedForm, Learning, Objective, Point, fitting, optimum, search
+from refimpl.importing.any_batch import Batches
 from refimpl.machine import Machine, MachineError
 from refimpl.machine.measured_profile import ProfiledMachine
 from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.imported.any_batch import Batches
 from refimpl.planner import BASELINE, Setup, plan
 from refimpl.planner.largest import attempt, largest, unlimited, unlimited_baseline
 from refimpl.slots.baseline import LayerWise

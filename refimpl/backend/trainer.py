@@ -26,11 +26,11 @@ from refimpl.backend.orders import LegalOrder
 from refimpl.backend.run_errors import NotFinite, RankFailed, RunError
 from refimpl.backend.schedules import Schedule
 from refimpl.files import replacing
+from refimpl.importing.onnx_file import OnnxFile
+from refimpl.importing.torch_module import fill_module
 from refimpl.machine import Timeline
 from refimpl.memory.tiers import pinned_size
 from refimpl.network import Output, Tensor
-from refimpl.network.imported.onnx_file import OnnxFile
-from refimpl.network.imported.torch_module import fill_module
 from refimpl.network.learning import Optimisation
 from refimpl.planner import DoesNotFit, Launch, Program
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from refimpl.cli.parser import DEVICE_FAILED, DONE, WRONG, Fail, Parser, whole
 from refimpl.cli.terminal import say
-from refimpl.network.imported.own_code import executed
+from refimpl.importing.own_code import executed
 from refimpl.text import counted, one_line, size
 
 TYPES = ("float32", "f4", "float64", "f8", "int32", "i4", "int64", "i8")

@@ -25,11 +25,11 @@ from refimpl.cli.terminal import print_json, progress, say, show_table, tell, wr
 from refimpl.combined import Combined
 from refimpl.files import replace_text
 from refimpl.fit.by_name import budget_bytes
+from refimpl.importing import from_torch
+from refimpl.importing.sources import module_from_file
 from refimpl.machine import Machine, here
 from refimpl.names.presets import PRESETS, parse
 from refimpl.network import Network
-from refimpl.network.imported import from_torch
-from refimpl.network.imported.sources import module_from_file
 from refimpl.planner import Program, SetupError
 from refimpl.planner.largest import unlimited_baseline
 from refimpl.report.comparison import Compared

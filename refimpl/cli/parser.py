@@ -115,7 +115,7 @@ def writable(option: str, path: str) -> Path:
 
 def own_code() -> Any:
     """The module that executes code of the user's own; None if it was not imported: then there is no such code."""
-    return sys.modules.get("refimpl.network.imported.own_code")
+    return sys.modules.get("refimpl.importing.own_code")
 
 
 def cut_off(error: BaseException | None) -> bool:

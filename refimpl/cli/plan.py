@@ -13,10 +13,10 @@ from refimpl.cli.terminal import print_json, say, show_table, tell, waiting, wra
 from refimpl.files import replace_text
 from refimpl.fit.by_name import budget_bytes, share_of
 from refimpl.fit.least_budget import least_budget, remedies
+from refimpl.importing.any_batch import Batches
 from refimpl.machine import Machine
 from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.network.imported.any_batch import Batches
 from refimpl.planner import DoesNotFit, Setup, plan
 from refimpl.planner.largest import Largest, unlimited_baseline
 from refimpl.planner.largest import largest as largest_size

@@ -237,7 +237,7 @@ def end_at_output(options: argparse.Namespace) -> None:
             raise Fail(f"--output {output} is for ONNX files, and {name} is not one")
     ended = [f"{name}:{output}" if output is not None else str(name) for name in names]
     if losses:
-        from refimpl.network.imported import with_losses
+        from refimpl.importing import with_losses
 
         ended = [with_losses(name, losses) for name in ended]
     if "networks" in options:

@@ -9,7 +9,7 @@ from pathlib import Path
 from refimpl.cli.parser import INTERRUPTED, WRONG, Fail, error_line, in_own_code
 from refimpl.fit.many_plans import read
 from refimpl.fit.workers import WorkerKilled
-from refimpl.network.imported.own_code import OwnCodeError
+from refimpl.importing.own_code import OwnCodeError
 from refimpl.text import counted
 
 

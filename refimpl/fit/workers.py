@@ -19,7 +19,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
-from refimpl.network.imported import own_code
+from refimpl.importing import own_code
 from refimpl.text import RefimplError, counted
 
 Task = TypeVar("Task")

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from refimpl import accudnn, combined, superneurons, vdnn, vdnnpp
+from refimpl.importing.own_code import error_line, executed, imported
 from refimpl.memory import ALLOCATORS
 from refimpl.names.parameters import with_parameters
 from refimpl.network import NetworkError
-from refimpl.network.imported.own_code import error_line, executed, imported
 from refimpl.planner import SLOTS, FixedAddresses, Setup, SetupError
 from refimpl.slots import baseline, setup
 from refimpl.slots.setup import KINDS

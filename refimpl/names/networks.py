@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from refimpl.importing import from_file, from_onnx, from_torch
 from refimpl.network.conventions import SUFFIXES, SUPERNEURONS, VDNNPP, Conventions
-from refimpl.network.imported import from_file, from_onnx, from_torch
 from refimpl.network.layer import NetworkError
 from refimpl.network.network import Network
 from refimpl.network.small import lenet, tiny_inception, tiny_resnet, tiny_vgg

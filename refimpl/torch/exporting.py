@@ -1,6 +1,6 @@
 """A module as `torch.export` lists it: the operators of one forward pass, prepared to be run again and again.
 
-The names of the nodes tie a plan to a module: the importer saw the same list (`refimpl.network.imported.torch_module`).
+The names of the nodes tie a plan to a module: the importer saw the same list (`refimpl.importing.torch_module`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from refimpl.fit import by_name
-from refimpl.network.imported import from_torch
+from refimpl.importing import from_torch
 from refimpl.planner import Program
 
 

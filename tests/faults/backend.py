@@ -10,7 +10,7 @@ FAULTS = (
         "refimpl/backend/bound_program.py",
         "if program.network.cannot_run:",
         "if program.network.cannot_run is None:",
-        "tests/refimpl/network/test_any_module.py",
+        "tests/refimpl/importing/test_any_module.py",
     ),
     Fault(
         "the CPU runs instructions before the events they wait for",

@@ -35,14 +35,14 @@ FAULTS = (
     ),
     Fault(
         "what an operator's backward takes for a moment is not counted",
-        "refimpl/network/imported/any_module.py",
+        "refimpl/importing/any_module.py",
         "            backward_levels=seen.backward_levels,\n",
         "",
         "tests/refimpl/torch/test_predictions.py",
     ),
     Fault(
         "what a loss outside of the module keeps for its backward is not counted",
-        "refimpl/network/imported/any_module.py",
+        "refimpl/importing/any_module.py",
         "            backward_levels=tuple(own + level for level in seen.backward_levels) if seen else (),\n",
         "            backward_levels=seen.backward_levels if seen else (),\n",
         "tests/refimpl/torch/test_predictions.py",

@@ -41,7 +41,7 @@ from refimpl.names.networks import build
 from refimpl.network import Builder, Network
 from refimpl.report.allocation_log import read_rmm
 from tests.refimpl.damage import VALUES, archive, damaged_bytes, damaged_csv, damaged_json, members, npy
-from tests.refimpl.network.onnx_files import small
+from tests.refimpl.importing.onnx_files import small
 
 SAMPLE, CAMPAIGN = 60, 2000
 LOG = Path(__file__).parents[1] / "data" / "rmm_small_cnn.csv"

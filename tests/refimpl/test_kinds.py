@@ -20,12 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.checks import reference
+from refimpl.importing import graph, onnx_nodes, torch_module
 from refimpl.machine import cpu_costs, cpu_model
 from refimpl.machine.devices import Cpu
 from refimpl.names import networks as zoo
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Call, Conventions, Network
 from refimpl.network.conventions import VDNNPP
-from refimpl.network.imported import graph, onnx_nodes, torch_module
 from refimpl.network.kinds import TRAITS, LayerKind, Traits
 from refimpl.studies.bench import pytorch
 from refimpl.studies.bench.cases import cases
@@ -36,7 +36,7 @@ from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_call, run
 ROOT = Path(__file__).parents[2]
 CONVENTIONS = {"vdnn": VDNN, "superneurons": SUPERNEURONS, "vdnnpp": VDNNPP, "forks": Conventions(fork_layers=True)}
 
-#: An opaque kind has no kernel and no place: PyTorch runs it (tests/refimpl/network/test_any_module.py).
+#: An opaque kind has no kernel and no place: PyTorch runs it (tests/refimpl/importing/test_any_module.py).
 OWN = {kind: traits for kind, traits in TRAITS.items() if not traits.opaque}
 
 #: Kinds that no one asks for by name: the batch is there, and forks are put in.
@@ -354,7 +354,7 @@ def test_the_sign_of_an_output_is_as_its_record_says(kind: LayerKind) -> None:
 def test_an_element_wise_kind_is_imported(kind: str, torch: Any, tmp_path: Path) -> None:
     """From ONNX and from PyTorch, by the operator's name."""
     onnx = pytest.importorskip("onnx")
-    from tests.refimpl.network.onnx_files import File
+    from tests.refimpl.importing.onnx_files import File
 
     operator, function = OPERATORS[kind]
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from refimpl.importing import own_code
 from refimpl.names.machines import named
 from refimpl.names.networks import build
 from refimpl.names.presets import PRESETS
-from refimpl.network.imported import own_code
 from refimpl.planner import DoesNotFit, Setup, SetupError, plan
 from refimpl.planner.program_file import document
 from refimpl.studies.grade.confined import CannotConfine, confine

@@ -18,6 +18,8 @@ import refimpl
 from refimpl.fit.by_name import budget_bytes
 from refimpl.fit.least_budget import least_budget, needed_by_baseline
 from refimpl.fit.many_plans import Row
+from refimpl.importing import own_code
+from refimpl.importing.any_batch import Batches
 from refimpl.machine import Machine
 from refimpl.machine.possible import MachineSeconds, PossibleMachines, interval
 from refimpl.names.budgets import parse
@@ -25,8 +27,6 @@ from refimpl.names.machines import named
 from refimpl.names.networks import build
 from refimpl.names.presets import setup as setup_named
 from refimpl.network import Network
-from refimpl.network.imported import own_code
-from refimpl.network.imported.any_batch import Batches
 from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.planner.largest import largest, unlimited_baseline
 from refimpl.text import RefimplError, one_line, size

@@ -11,7 +11,7 @@ import pytest
 import refimpl
 from refimpl import cli
 from tests.matrix import diagonal
-from tests.refimpl.network.onnx_files import everything, small
+from tests.refimpl.importing.onnx_files import everything, small
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from refimpl.fit.workers import (
     results,
     sendable,
 )
-from refimpl.network.imported import own_code
+from refimpl.importing import own_code
 from tests.messages import lacks, raises_naming
 
 ROOT = Path(__file__).parents[3]

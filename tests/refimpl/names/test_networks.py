@@ -31,7 +31,7 @@ from refimpl.network import Layer, Network, NetworkError
 from refimpl.studies.bench.pytorch import by_torch
 from refimpl.zoo.googlenet import MODULES
 from tests.messages import raises_naming
-from tests.refimpl.network.described_networks import MADE, NAMES, TABLE, described
+from tests.refimpl.importing.described_networks import MADE, NAMES, TABLE, described
 
 GOLDEN = Path(__file__).parents[2] / "data" / "superneurons_alexnet200.csv"
 MIB = 2**20

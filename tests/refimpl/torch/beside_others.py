@@ -34,7 +34,7 @@ from torch.utils.checkpoint import checkpoint
 import refimpl
 from refimpl.torch import Meter, Planned, Transfers
 from refimpl.torch.transfers import storage_bytes
-from tests.refimpl.network.torchvision_survey import mib, table
+from tests.refimpl.importing.torchvision_survey import mib, table
 from tests.refimpl.torch.carried_out import at_half
 from tests.refimpl.torch.small_models import beside
 from tests.refimpl.torch.trained_modules import Beside

@@ -21,7 +21,7 @@ import torch
 import refimpl
 from refimpl.planner import DoesNotFit, Program
 from refimpl.torch import Meter, Planned
-from tests.refimpl.network.torchvision_survey import mib, table
+from tests.refimpl.importing.torchvision_survey import mib, table
 from tests.refimpl.torch.small_models import MODELS, beside
 from tests.refimpl.torch.trained_modules import Beside, same
 

@@ -23,7 +23,7 @@ from torch import nn
 import refimpl
 from refimpl.torch import Planned, Transfers
 from refimpl.torch.running_again import NodeRun
-from tests.refimpl.network.torchvision_survey import table
+from tests.refimpl.importing.torchvision_survey import table
 from tests.refimpl.torch.trained_modules import program_of
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "in_pytorch-evidence.md"

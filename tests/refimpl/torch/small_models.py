@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tests.refimpl.network.torchvision_models import torchvision_models
+from tests.refimpl.importing.torchvision_models import torchvision_models
 from tests.refimpl.torch.trained_modules import Beside
 
 #: Model of torchvision → the height and width of its images, and their number.

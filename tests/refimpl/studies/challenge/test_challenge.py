@@ -14,8 +14,8 @@ import pytest
 import refimpl
 from refimpl import cli
 from refimpl.fit.many_plans import Row, read
+from refimpl.importing import own_code
 from refimpl.names.presets import setup as setup_named
-from refimpl.network.imported import own_code
 from refimpl.planner import SetupError
 from refimpl.studies.challenge import command, point_set
 from refimpl.studies.challenge.entry import EntryError, EntryQuestion, answered, entered, limited

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import refimpl
-from refimpl.network.imported import own_code
+from refimpl.importing import own_code
 from refimpl.planner import Copy, Launch, Record, SetupError, Wait
 from refimpl.studies.grade import criteria, drawn_cases, every_lab, kernel_lab
 from refimpl.studies.grade.confined import Ended, Limits

@@ -10,7 +10,7 @@ import pytest
 
 from kernels.targets import cpu
 from kernels.targets.launch import launch
-from refimpl.network.imported import own_code
+from refimpl.importing import own_code
 from refimpl.studies.grade.kernel_lab import Shape, equal, sectors_of_tiles
 from refimpl.studies.grade.kernel_threads import NotAKernel, Touched, launched, read
 

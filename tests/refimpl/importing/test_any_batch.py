@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 import refimpl
+from refimpl.importing.any_batch import Batches, Line, NotLinear
 from refimpl.network import Network
-from refimpl.network.imported.any_batch import Batches, Line, NotLinear
 
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from tests.refimpl.network.test_any_module import Maps, Odd, Windows, Words  # noqa: E402
-from tests.refimpl.network.torchvision_models import model  # noqa: E402
+from tests.refimpl.importing.test_any_module import Maps, Odd, Windows, Words  # noqa: E402
+from tests.refimpl.importing.torchvision_models import model  # noqa: E402
 
 FEW, MORE, THIRD, MANY = 2, 12, 40, 77
 

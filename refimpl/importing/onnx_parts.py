@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from refimpl.network.imported import graph, written_out
-from refimpl.network.imported.graph import Translated
-from refimpl.network.imported.nodes import Unsupported
+from refimpl.importing import graph, written_out
+from refimpl.importing.graph import Translated
+from refimpl.importing.nodes import Unsupported
 
 LONGEST = 48  #: nodes of a part
 COPIES = ("Identity", "Cast", "CastLike")

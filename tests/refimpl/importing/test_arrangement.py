@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from refimpl.network.imported.arrangement import CHANNEL, IMAGE, POSITION, Arrangement, Mixed
+from refimpl.importing.arrangement import CHANNEL, IMAGE, POSITION, Arrangement, Mixed
 
 
 def indices(places: Arrangement, shape: tuple[int, ...]) -> np.ndarray:

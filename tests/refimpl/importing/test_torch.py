@@ -22,7 +22,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from tests.messages import raises_naming  # noqa: E402
-from tests.refimpl.network.torchvision_models import (  # noqa: E402
+from tests.refimpl.importing.torchvision_models import (
     AGREES,
     MODELS,
     POLICIES,
@@ -36,7 +36,7 @@ from tests.refimpl.network.torchvision_models import (  # noqa: E402
     torchvision_models,
     zero_by_mathematics,
 )
-from tests.refimpl.network.torchvision_survey import TRAINED, trained_row  # noqa: E402
+from tests.refimpl.importing.torchvision_survey import TRAINED, trained_row  # noqa: E402
 
 SHAPE = (4, 4, 12, 12)
 PAGE = Path(__file__).parents[3] / "docs" / "your-own-network.md"

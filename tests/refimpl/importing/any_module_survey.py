@@ -1,8 +1,8 @@
 """Models of torchvision and transformers as PyTorch keeps them: all are planned, and what is held is measured.
 
-    python -m tests.refimpl.network.any_module_survey              # every row that ROWS lacks, and then the page
-    python -m tests.refimpl.network.any_module_survey swin_t       # that of one model
-    python -m tests.refimpl.network.any_module_survey --page       # the page alone, from ROWS
+    python -m tests.refimpl.importing.any_module_survey              # every row that ROWS lacks, and then the page
+    python -m tests.refimpl.importing.any_module_survey swin_t       # that of one model
+    python -m tests.refimpl.importing.any_module_survey --page       # the page alone, from ROWS
 
 A row has the processor seconds of importing a model, and the policies whose programs are planned and proved.  It says
 which of these fit in a share of what plain PyTorch needs beside weights, gradients and the optimiser's states.  And it
@@ -26,8 +26,8 @@ from refimpl.network import Network
 from refimpl.planner import DoesNotFit
 from refimpl.planner.heading import opaque_shares
 from refimpl.slots.context import PlanContext
-from tests.refimpl.network.torchvision_models import POLICIES, model, torchvision_models
-from tests.refimpl.network.torchvision_survey import SIZES, classifiers, mib, table
+from tests.refimpl.importing.torchvision_models import POLICIES, model, torchvision_models
+from tests.refimpl.importing.torchvision_survey import SIZES, classifiers, mib, table
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = ROOT / "docs" / "measurements" / "any-module.jsonl"

@@ -19,7 +19,7 @@ pytest.importorskip("onnx")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from tests.refimpl.network.torchvision_models import compared, described, exported, same_weights  # noqa: E402
+from tests.refimpl.importing.torchvision_models import compared, described, exported, same_weights  # noqa: E402
 
 SHAPE = (4, 3, 6, 6)
 

@@ -15,9 +15,9 @@ import pytest
 
 import refimpl
 from refimpl import NetworkError
-from refimpl.network.imported import written_out
+from refimpl.importing import written_out
 from tests.messages import raises_naming
-from tests.refimpl.network.beside_pytorch import three_steps
+from tests.refimpl.importing.beside_pytorch import three_steps
 
 torch = pytest.importorskip("torch")
 

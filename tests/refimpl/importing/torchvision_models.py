@@ -1,8 +1,8 @@
 """torchvision's models imported both ways, and one iteration of each beside PyTorch's in double precision.
 
-    python -m tests.refimpl.network.torchvision_models rows.jsonl            # all models; rows that are there are kept
-    python -m tests.refimpl.network.torchvision_models rows.jsonl resnet18   # one model
-    python -m tests.refimpl.network.torchvision_models rows.jsonl --table    # the rows as a table
+    python -m tests.refimpl.importing.torchvision_models rows.jsonl            # all models; rows that are there are
+    kept python -m tests.refimpl.importing.torchvision_models rows.jsonl resnet18   # one model
+    python -m tests.refimpl.importing.torchvision_models rows.jsonl --table    # the rows as a table
 
 The models have drawn weights and small images: enough images that batch normalisation has tens of values a channel even
 in the last maps, because with eight it magnifies rounding several times more.  Normalisations are drawn as trained

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from refimpl import NetworkError
-from refimpl.network.imported.arrangement import Arrangement
-from refimpl.network.imported.graph import UNSUPPORTED
-from refimpl.network.imported.nodes import Node
+from refimpl.importing.arrangement import Arrangement
+from refimpl.importing.graph import UNSUPPORTED
+from refimpl.importing.nodes import Node
 from tests.messages import lacks, raises_naming
 
 torch = pytest.importorskip("torch")
@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as f  # noqa: E402
 
-from refimpl.network.imported.torch_module import Example, exported_module, fill_module, graph_of  # noqa: E402
+from refimpl.importing.torch_module import Example, exported_module, fill_module, graph_of  # noqa: E402
 
 MAPS, ROWS, FLAT = (2, 4, 9, 9), (2, 4, 9), (2, 12)
 Function = Callable[[Any, Any], Any]

@@ -58,10 +58,10 @@ from typing import Any
 
 import numpy as np
 
+from refimpl.importing.arrangement import CHANNEL, IMAGE, POSITION, Arrangement, Factor, Mixed
+from refimpl.importing.heads import attention, rotary
+from refimpl.importing.nodes import NO_PAD, Graph, Made, Node, Unsupported, Value, another_shape, sizes
 from refimpl.network.builder import LOSSES, Builder
-from refimpl.network.imported.arrangement import CHANNEL, IMAGE, POSITION, Arrangement, Factor, Mixed
-from refimpl.network.imported.heads import attention, rotary
-from refimpl.network.imported.nodes import NO_PAD, Graph, Made, Node, Unsupported, Value, another_shape, sizes
 from refimpl.network.kinds import TRAITS
 from refimpl.network.layer import FirstValues, Layer, NetworkError
 from refimpl.network.network import Network

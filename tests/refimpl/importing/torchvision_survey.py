@@ -1,8 +1,8 @@
 """torchvision's classifiers: which are imported, what plans them, and what training a model of each family gives.
 
-    python -m tests.refimpl.network.torchvision_survey             # every row that ROWS lacks, and then the page
-    python -m tests.refimpl.network.torchvision_survey resnet18    # those of one model
-    python -m tests.refimpl.network.torchvision_survey --page      # the page alone, from ROWS
+    python -m tests.refimpl.importing.torchvision_survey             # every row that ROWS lacks, and then the page
+    python -m tests.refimpl.importing.torchvision_survey resnet18    # those of one model
+    python -m tests.refimpl.importing.torchvision_survey --page      # the page alone, from ROWS
 
 The models have drawn weights, ten classes and images of 64².  A model has one row for each of four questions, and a row
 that was written is kept: a survey that was stopped goes on where it was.
@@ -32,7 +32,15 @@ import torch
 import refimpl
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Program
-from tests.refimpl.network.torchvision_models import MODELS, POLICIES, exported, model, planned, row, torchvision_models
+from tests.refimpl.importing.torchvision_models import (
+    MODELS,
+    POLICIES,
+    exported,
+    model,
+    planned,
+    row,
+    torchvision_models,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = ROOT / "docs" / "measurements" / "torchvision.jsonl"

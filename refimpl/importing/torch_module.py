@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refimpl.network.imported import graph, torch_parts
-from refimpl.network.imported.arrangement import IMAGE, Factor
-from refimpl.network.imported.graph import Translated, translated
-from refimpl.network.imported.nodes import Graph, Node, Unsupported
-from refimpl.network.imported.torch_parts import COPIES, operator_of
+from refimpl.importing import graph, torch_parts
+from refimpl.importing.arrangement import IMAGE, Factor
+from refimpl.importing.graph import Translated, translated
+from refimpl.importing.nodes import Graph, Node, Unsupported
+from refimpl.importing.torch_parts import COPIES, operator_of
 from refimpl.network.layer import FirstValues, NetworkError
 from refimpl.text import one_line
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from refimpl.network.imported import graph, onnx_parts
-from refimpl.network.imported.graph import Translated, cleaned, translated
-from refimpl.network.imported.nodes import Graph, Node, Unsupported
-from refimpl.network.imported.onnx_file import OnnxFile, label
+from refimpl.importing import graph, onnx_parts
+from refimpl.importing.graph import Translated, cleaned, translated
+from refimpl.importing.nodes import Graph, Node, Unsupported
+from refimpl.importing.onnx_file import OnnxFile, label
 from refimpl.network.layer import FirstValues, NetworkError
 from refimpl.text import counted
 

@@ -1,7 +1,7 @@
 """Every named network as one line: images, layers of each kind, parameters, bytes, and checksums of all that it is.
 
-    python -m tests.refimpl.network.described_networks          writes tests/data/networks.txt
-    python -m tests.refimpl.network.described_networks lenet    prints what the checksums are of, to compare
+    python -m tests.refimpl.importing.described_networks          writes tests/data/networks.txt
+    python -m tests.refimpl.importing.described_networks lenet    prints what the checksums are of, to compare
 
 One checksum is of the layers: names, options and shapes.  The other is of the tensors, their first values, and the
 calls of every step.  The networks for teaching have them for inference and for other ways of training, too.

@@ -14,8 +14,8 @@ from onnx import helper, numpy_helper
 import refimpl
 from refimpl import NetworkError
 from tests.messages import raises_naming
-from tests.refimpl.network.beside_pytorch import three_steps
-from tests.refimpl.network.onnx_files import File
+from tests.refimpl.importing.beside_pytorch import three_steps
+from tests.refimpl.importing.onnx_files import File
 
 torch = pytest.importorskip("torch")
 

@@ -16,12 +16,12 @@ from onnx.reference import ReferenceEvaluator
 
 import refimpl
 from refimpl import NetworkError
-from refimpl.network.imported.graph import built
-from refimpl.network.imported.nodes import Graph, Node
-from refimpl.network.imported.onnx_file import OnnxFile
+from refimpl.importing.graph import built
+from refimpl.importing.nodes import Graph, Node
+from refimpl.importing.onnx_file import OnnxFile
 from refimpl.network.layer import FirstValues
 from tests.messages import raises_naming
-from tests.refimpl.network.onnx_files import File, everything, small
+from tests.refimpl.importing.onnx_files import File, everything, small
 
 
 def written(model: Any, folder: Path, name: str = "model.onnx") -> Path:
@@ -529,7 +529,7 @@ def test_a_layer_of_another_shape_than_in_the_file_is_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [100, pytest.param(2000, marks=pytest.mark.campaign)])
 def test_changed_bytes_are_refused_or_harmless(count: int) -> None:
-    command = [sys.executable, "-m", "tests.refimpl.network.onnx_files", str(count), str(count)]
+    command = [sys.executable, "-m", "tests.refimpl.importing.onnx_files", str(count), str(count)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     assert 0 < int(done.stdout) < count

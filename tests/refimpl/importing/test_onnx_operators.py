@@ -13,13 +13,13 @@ from onnx.defs import onnx_opset_version
 from onnx.reference import ReferenceEvaluator
 
 import refimpl
-from refimpl.network.imported.arrangement import Arrangement
-from refimpl.network.imported.graph import UNSUPPORTED
-from refimpl.network.imported.nodes import Node
-from refimpl.network.imported.onnx_file import OnnxFile
-from refimpl.network.imported.onnx_nodes import graph_of
+from refimpl.importing.arrangement import Arrangement
+from refimpl.importing.graph import UNSUPPORTED
+from refimpl.importing.nodes import Node
+from refimpl.importing.onnx_file import OnnxFile
+from refimpl.importing.onnx_nodes import graph_of
 from tests.messages import lacks
-from tests.refimpl.network.onnx_files import File
+from tests.refimpl.importing.onnx_files import File
 
 MAPS, ROWS, FLAT = ("N", 4, 9, 9), ("N", 4, 9), ("N", 12)
 random = np.random.default_rng(0)

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("onnx")
 
-from tests.refimpl.network import torchvision_survey as survey
-from tests.refimpl.network.torchvision_models import POLICIES, torchvision_models
+from tests.refimpl.importing import torchvision_survey as survey
+from tests.refimpl.importing.torchvision_models import POLICIES, torchvision_models
 
 ROWS = {(one["question"], one["model"]): one for one in survey.read()}
 

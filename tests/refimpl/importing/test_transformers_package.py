@@ -12,12 +12,12 @@ import pytest
 import refimpl
 from refimpl import NetworkError
 from tests.messages import raises_naming
-from tests.refimpl.network.beside_pytorch import three_steps
+from tests.refimpl.importing.beside_pytorch import three_steps
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 torch = pytest.importorskip("torch")
 
-from tests.refimpl.network.torchvision_models import torchvision_models  # noqa: E402
+from tests.refimpl.importing.torchvision_models import torchvision_models  # noqa: E402
 
 with suppress(ImportError):
     torchvision_models()  # which transformers imports, where it is installed

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from refimpl.importing.own_code import error_line, executed
 from refimpl.network.builder import Builder
-from refimpl.network.imported.own_code import error_line, executed
 from refimpl.network.layer import NetworkError
 from refimpl.network.network import Network
 from refimpl.text import counted, offer, one_line
@@ -70,8 +70,8 @@ def from_torch(
     Raises:
         NetworkError: one line that names the node, and what can be done.
     """
-    from refimpl.network.imported.graph import UNSUPPORTED, NoKernel, built
-    from refimpl.network.imported.torch_module import Example, exported_module, graph_of
+    from refimpl.importing.graph import UNSUPPORTED, NoKernel, built
+    from refimpl.importing.torch_module import Example, exported_module, graph_of
 
     if keeps not in (None, "own", *KEEPS):
         raise NetworkError(f"there is no convention {keeps!r}; give own, {' or '.join(KEEPS)}")
@@ -120,8 +120,8 @@ def as_pytorch(
         exported: what `torch.export` has made of the module without a loss (None: nothing yet).
         outer_loss: a function of what the module returns, which is no part of the network.
     """
-    from refimpl.network.imported.any_module import network_of, with_loss
-    from refimpl.network.imported.torch_module import exported_module, imported_torch
+    from refimpl.importing.any_module import network_of, with_loss
+    from refimpl.importing.torch_module import exported_module, imported_torch
 
     torch = imported_torch(module)
     if output is not None or isinstance(loss, Mapping):
@@ -158,8 +158,8 @@ def from_onnx(path: str | Path, batch: int = BATCH, output: str | None = None, l
     Raises:
         NetworkError: one line that names the node, and what can be done.
     """
-    from refimpl.network.imported.graph import built
-    from refimpl.network.imported.onnx_nodes import graph_of_file
+    from refimpl.importing.graph import built
+    from refimpl.importing.onnx_nodes import graph_of_file
 
     try:
         return built(graph_of_file(str(path)), batch, output, loss)

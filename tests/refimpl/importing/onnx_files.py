@@ -1,4 +1,4 @@
-"""ONNX files made by hand, for tests; `python -m tests.refimpl.network.onnx_files COUNT SEED` damages one."""
+"""ONNX files made by hand, for tests; `python -m tests.refimpl.importing.onnx_files COUNT SEED` damages one."""
 
 from __future__ import annotations
 

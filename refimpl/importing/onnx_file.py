@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from refimpl.network.imported.constants import Constants
-from refimpl.network.imported.graph import cleaned
+from refimpl.importing.constants import Constants
+from refimpl.importing.graph import cleaned
 from refimpl.network.layer import NetworkError
 from refimpl.text import counted, one_line, opened, shown, size
 

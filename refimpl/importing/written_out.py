@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from refimpl.network.imported.graph import HIDDEN, UNSUPPORTED, Translated
+from refimpl.importing.graph import HIDDEN, UNSUPPORTED, Translated
 
 Function = Callable[[np.ndarray], np.ndarray]  #: of a map's numbers; may raise anything where a shape is not the map's
 TINY = 1e-4  #: numbers that an epsilon changes

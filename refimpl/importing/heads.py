@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from refimpl.network.imported.arrangement import CHANNEL, IMAGE, POSITION, Arrangement, Factor
-from refimpl.network.imported.nodes import Made, Node, Value
+from refimpl.importing.arrangement import CHANNEL, IMAGE, POSITION, Arrangement, Factor
+from refimpl.importing.nodes import Made, Node, Value
 from refimpl.network.layer import Layer, NetworkError
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kernels.targets.collector import collector_paused
+from refimpl.importing.observed import Key, Observed, Seen, placeholders
+from refimpl.importing.torch_parts import Names, operator_of
 from refimpl.network.conventions import PYTORCH
-from refimpl.network.imported.observed import Key, Observed, Seen, placeholders
-from refimpl.network.imported.torch_parts import Names, operator_of
 from refimpl.network.kinds import LayerKind
 from refimpl.network.layer import Layer, NetworkError
 from refimpl.network.network import Network

@@ -12,10 +12,10 @@ import pytest
 
 import refimpl
 from refimpl import NetworkError
-from refimpl.network.imported import own_code
-from refimpl.network.imported.sources import FILE, from_file, module_from_file, with_losses
+from refimpl.importing import own_code
+from refimpl.importing.sources import FILE, from_file, module_from_file, with_losses
 from tests.messages import raises_naming
-from tests.refimpl.network.onnx_files import small
+from tests.refimpl.importing.onnx_files import small
 
 MINE = """import refimpl
 def make(batch, loss="softmax"):

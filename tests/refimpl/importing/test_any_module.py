@@ -33,7 +33,7 @@ from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from tests.refimpl.network import any_module_survey  # noqa: E402
+from tests.refimpl.importing import any_module_survey  # noqa: E402
 
 MIB = 1 << 20
 
