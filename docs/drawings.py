@@ -31,7 +31,6 @@ PURPOSE = {
     "refimpl.combined": "the papers together: fates, a search",
     "refimpl.report": "tables, pictures and traces of any program",
     "refimpl.names": "names → networks, machines, modules, presets, budgets",
-    "refimpl.fit": "what fits: by name, the least budget, remedies",
     "refimpl.cli": "the command refimpl",
     "refimpl.studies": "what evaluates: optimum, pareto, transformers, fragmentation, bench, reproduce",
 }

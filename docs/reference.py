@@ -38,8 +38,7 @@ ROOMS = {
     ),
     "torch": (["refimpl.torch"], "A plan carried out in PyTorch's own training. See [](/in_pytorch.md)."),
     "report": (["refimpl.report", "refimpl.text"], "Tables, pictures and traces. See [](/reports.md)."),
-    "names": (["refimpl.names"], "Names and the objects they mean. See [](/slots/index.md)."),
-    "fit": (["refimpl.fit"], "What fits a budget, and the least budget of a setup. See [](/program.md)."),
+    "names": (["refimpl.names"], "Names and the objects they mean, and what fits a budget. See [](/slots/index.md)."),
     "optimum": (
         ["refimpl.studies.optimum", "refimpl.studies.pareto", "refimpl.studies.fragmentation"],
         "A lower bound, exhaustive search and Rotor; seconds over budgets; the pool's holes. See [](/optimum.md).",

@@ -33,8 +33,8 @@ OFFERED = {
     "Builder": "refimpl.network:Builder",
     "Setup": "refimpl.names.modules:Setup",  # whose `replace` knows names
     "Machine": "refimpl.machine:Machine",
-    "plan": "refimpl.fit.by_name:plan",
-    "least_budget": "refimpl.fit.by_name:least_budget",
+    "plan": "refimpl.names.by_name:plan",
+    "least_budget": "refimpl.names.by_name:least_budget",
     "Program": "refimpl.planner:Program",
     "PlanContext": "refimpl.planner:PlanContext",
     "Timeline": "refimpl.machine:Timeline",

@@ -24,7 +24,7 @@ FLOORS = (
     ("refimpl.report",),
     ("refimpl.names",),
     ("refimpl.fit",),
-    ("refimpl.torch.module_plan",),
+    ("refimpl.names.by_module",),
     ("refimpl",),  # the public names; it imports everything when it is first used
     ("refimpl.cli",),
     ("refimpl.studies",),  # what evaluates; the library, which is all that is below, never imports it

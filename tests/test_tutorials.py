@@ -72,10 +72,10 @@ def tags(cell: Any) -> list[str]:
 #: Runs before each notebook: what an earlier one has defined and drawn is gone, and what its reader had met.
 RESET = """
 import matplotlib.pyplot
-import refimpl.fit
+import refimpl.names.advice
 matplotlib.pyplot.close("all")
 matplotlib.rcdefaults()
-refimpl.fit.advise_only()
+refimpl.names.advice.advise_only()
 %reset -f
 """
 
@@ -374,7 +374,7 @@ def test_solutions_stand_beside_the_notebooks() -> None:
 
 LEAVES = """
 import matplotlib
-from refimpl.fit import advise_only
+from refimpl.names.advice import advise_only
 advise_only("baseline")
 matplotlib.rcParams["font.size"] = 99
 left = 1
@@ -382,7 +382,7 @@ left = 1
 FINDS = """
 print([name for name in ("left", "matplotlib", "refimpl") if name in globals()])
 from matplotlib import rcParams
-from refimpl.fit.advice import may_advise
+from refimpl.names.advice import may_advise
 print(rcParams["font.size"], may_advise("accudnn"))
 """
 

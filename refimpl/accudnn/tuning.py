@@ -17,10 +17,10 @@ from refimpl.accudnn.tuner import ClosedForm, Learning, Objective, Point, fittin
 from refimpl.importing.any_batch import Batches
 from refimpl.machine import Machine, MachineError
 from refimpl.machine.measured_profile import ProfiledMachine
+from refimpl.names.largest_batch import attempt, largest, unlimited, unlimited_baseline
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import BASELINE, Setup, plan
-from refimpl.planner.largest import attempt, largest, unlimited, unlimited_baseline
 from refimpl.slots.baseline import LayerWise
 
 LAYER_WISE = BASELINE.replace(liveness=LayerWise())

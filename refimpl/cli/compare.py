@@ -16,17 +16,17 @@ from refimpl.cli.terminal import Advance, print_json, progress, say, show_table,
 from refimpl.combined import Combined
 from refimpl.combined.papers import Tried, best_of
 from refimpl.combined.search import unwatched
-from refimpl.fit import workers
-from refimpl.fit.by_name import budget_bytes
 from refimpl.machine import Machine
 from refimpl.machine.possible import PossibleMachines
 from refimpl.names.budgets import several
+from refimpl.names.by_name import budget_bytes
+from refimpl.names.largest_batch import unlimited_baseline
 from refimpl.names.modules import modules
 from refimpl.names.presets import PAPERS, combinations, parse
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Program, Setup, SetupError
 from refimpl.planner.heading import heading
-from refimpl.planner.largest import unlimited_baseline
+from refimpl.points import workers
 from refimpl.report.attribution import attributions
 from refimpl.report.comparison import Compared, Spread, compared, misfit
 from refimpl.report.json import misfit_json, plan_json

@@ -19,13 +19,13 @@ from refimpl.backend import Evaluation, Trainer, data
 from refimpl.cli import demonstration_pictures as pictures
 from refimpl.cli.terminal import progress, say, show
 from refimpl.combined.papers import best_of
-from refimpl.fit.least_budget import least_budget
 from refimpl.machine import Machine
 from refimpl.memory.base import GRANULARITY
+from refimpl.names.largest_batch import unlimited_baseline
+from refimpl.names.least_budget import least_budget
 from refimpl.names.presets import PAPERS, PRESETS, combinations
 from refimpl.network import Network
 from refimpl.planner import Program
-from refimpl.planner.largest import unlimited_baseline
 from refimpl.report.page import write_page
 from refimpl.text import counted, size
 

@@ -24,14 +24,14 @@ from refimpl.cli.plan import least
 from refimpl.cli.terminal import print_json, progress, say, show_table, tell, wrapped
 from refimpl.combined import Combined
 from refimpl.files import replace_text
-from refimpl.fit.by_name import budget_bytes
 from refimpl.importing import from_torch
 from refimpl.importing.sources import module_from_file
 from refimpl.machine import Machine, here
+from refimpl.names.by_name import budget_bytes
+from refimpl.names.largest_batch import unlimited_baseline
 from refimpl.names.presets import PRESETS, parse
 from refimpl.network import Network
 from refimpl.planner import Program, SetupError
-from refimpl.planner.largest import unlimited_baseline
 from refimpl.report.comparison import Compared
 from refimpl.report.tables import bytes_of, compare_table
 from refimpl.report.uncounted import uncounted

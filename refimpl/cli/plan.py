@@ -11,15 +11,15 @@ from refimpl.cli.parser import DOES_NOT_FIT, DONE, Parser, writable
 from refimpl.cli.picture_option import checked, draw
 from refimpl.cli.terminal import print_json, say, show_table, tell, waiting, wrapped
 from refimpl.files import replace_text
-from refimpl.fit.by_name import budget_bytes, share_of
-from refimpl.fit.least_budget import least_budget, remedies
 from refimpl.importing.any_batch import Batches
 from refimpl.machine import Machine
+from refimpl.names.by_name import budget_bytes, share_of
+from refimpl.names.largest_batch import Largest, unlimited_baseline
+from refimpl.names.largest_batch import largest as largest_size
+from refimpl.names.least_budget import least_budget, remedies
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Setup, plan
-from refimpl.planner.largest import Largest, unlimited_baseline
-from refimpl.planner.largest import largest as largest_size
 from refimpl.planner.verify import Proof
 from refimpl.text import counted
 

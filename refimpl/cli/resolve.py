@@ -11,10 +11,10 @@ from refimpl.cli.parser import WRONG, Fail
 from refimpl.cli.shared_options import VDNNS_MACHINE
 from refimpl.cli.terminal import say, search_progress, waiting
 from refimpl.combined import Combined
-from refimpl.fit.by_name import plan, share_of
 from refimpl.machine import Machine, Ring, here
 from refimpl.names import presets
 from refimpl.names.budgets import BudgetError, parse_bytes, several, tiers_named
+from refimpl.names.by_name import plan, share_of
 from refimpl.names.machines import named as machine_named
 from refimpl.names.modules import assignments
 from refimpl.names.networks import build

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from refimpl.cli.parser import INTERRUPTED, WRONG, Fail, error_line, in_own_code
-from refimpl.fit.many_plans import read
-from refimpl.fit.workers import WorkerKilled
 from refimpl.importing.own_code import OwnCodeError
+from refimpl.points.many_plans import read
+from refimpl.points.workers import WorkerKilled
 from refimpl.text import counted
 
 

@@ -16,9 +16,9 @@ from refimpl.cli import resolve, shared_options
 from refimpl.cli.parser import DONE, Fail, Parser, pick, real, whole
 from refimpl.cli.picture_option import checked, save
 from refimpl.cli.terminal import print_json, progress, say, show_table, waiting, wrapped
-from refimpl.fit.by_name import budget_bytes, plan
 from refimpl.importing.any_batch import Batches
 from refimpl.machine import wire_bytes
+from refimpl.names.by_name import budget_bytes, plan
 from refimpl.names.networks import build
 from refimpl.planner import DoesNotFit
 from refimpl.planner.heading import heading

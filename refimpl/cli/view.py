@@ -7,7 +7,7 @@ import argparse
 from refimpl.cli import resolve, shared_options
 from refimpl.cli.parser import DONE, Parser, writable
 from refimpl.cli.terminal import say
-from refimpl.fit.by_name import plan
+from refimpl.names.by_name import plan
 from refimpl.report.figures import title
 
 

@@ -25,4 +25,4 @@ def __getattr__(name: str) -> Any:
     """`refimpl.torch.plan` needs the planner, which is imported when it is first used."""
     if name != "plan":
         raise AttributeError(f"refimpl.torch has no {name!r}; it has {', '.join(__all__)}")
-    return import_module("refimpl.torch.module_plan").plan
+    return import_module("refimpl.names.by_module").plan

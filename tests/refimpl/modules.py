@@ -15,11 +15,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from hypothesis import strategies as st
 
-from refimpl.fit.least_budget import MIB, least_budget
 from refimpl.machine import HOST, Choice, Machine
 from refimpl.machine.gpus import MACHINES
 from refimpl.memory import ALLOCATORS, UNLIMITED, BestFit
 from refimpl.memory.tiers import pinned_size
+from refimpl.names.least_budget import MIB, least_budget
 from refimpl.network import Call, Network, Step, Tensor
 from refimpl.planner import Codec, DoesNotFit, Launch, PlanContext, Program, Setup, plan
 from refimpl.planner.device_memory import DeviceMemory

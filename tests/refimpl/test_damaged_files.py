@@ -32,13 +32,13 @@ from refimpl.backend.initial_state import state_tensors
 from refimpl.cli import main, status_of
 from refimpl.cli.tune import TunedFile, tuned_file
 from refimpl.combined import load as load_fates
-from refimpl.fit.many_plans import read as read_rows
 from refimpl.machine import cpu_costs
 from refimpl.machine.devices import Cpu
 from refimpl.machine.measure import measure
 from refimpl.machine.measured_profile import load as load_profile
 from refimpl.names.networks import build
 from refimpl.network import Builder, Network
+from refimpl.points.many_plans import read as read_rows
 from refimpl.report.allocation_log import read_rmm
 from tests.refimpl.damage import VALUES, archive, damaged_bytes, damaged_csv, damaged_json, members, npy
 from tests.refimpl.importing.onnx_files import small

@@ -9,8 +9,8 @@ import pytest
 
 import refimpl
 from refimpl.backend.windows import SyntheticTokens
-from refimpl.fit.by_name import budget_bytes
 from refimpl.machine import MACHINES
+from refimpl.names.by_name import budget_bytes
 from refimpl.names.presets import PRESETS
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit

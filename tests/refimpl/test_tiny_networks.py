@@ -11,8 +11,8 @@ import pytest
 
 import refimpl
 from refimpl.backend import data
-from refimpl.fit.by_name import budget_bytes
 from refimpl.machine import MACHINES
+from refimpl.names.by_name import budget_bytes
 from refimpl.names.networks import LATER
 from refimpl.names.presets import PRESETS
 from refimpl.network import Network

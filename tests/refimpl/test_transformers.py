@@ -17,8 +17,8 @@ import refimpl
 from refimpl import data
 from refimpl.backend import CopiesEarly, CopiesLate, Drawn, LegalOrder, Trainer
 from refimpl.backend.initial_state import initial_state, state_tensors
-from refimpl.fit.by_name import budget_bytes
 from refimpl.machine import MACHINES, Machine
+from refimpl.names.by_name import budget_bytes
 from refimpl.names.networks import LATER
 from refimpl.names.presets import PRESETS
 from refimpl.network import Network

@@ -12,9 +12,9 @@ from refimpl.cli.parser import DONE, Fail, Parser, real, whole
 from refimpl.cli.stopped import stopped
 from refimpl.cli.terminal import print_json, progress, say, show_table, waiting
 from refimpl.files import replace_text
-from refimpl.fit.many_plans import Row, answers
 from refimpl.names import presets
 from refimpl.names.presets import NEIGHBOURS, PRESETS
+from refimpl.points.many_plans import Row, answers
 from refimpl.report.markdown import put_between
 from refimpl.studies.challenge.entry import EntryQuestion, answered
 from refimpl.studies.challenge.entry_file import beats, prove, save

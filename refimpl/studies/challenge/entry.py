@@ -16,11 +16,11 @@ from functools import partial
 from time import monotonic, process_time
 from typing import Any, NamedTuple
 
-from refimpl.fit.many_plans import Row
 from refimpl.importing import own_code
 from refimpl.machine import Machine
 from refimpl.network import Network
 from refimpl.planner import Program, Setup, plan
+from refimpl.points.many_plans import Row
 from refimpl.studies.grid.rows import FIELDS, GridPoint, network_of, row
 from refimpl.text import RefimplError, one_line
 

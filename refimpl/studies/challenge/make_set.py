@@ -20,9 +20,9 @@ from typing import Any
 
 from kernels.targets.cpu.threads import cores
 from refimpl.files import replace_text
-from refimpl.fit import workers
-from refimpl.fit.many_plans import read
 from refimpl.names.machines import named
+from refimpl.points import workers
+from refimpl.points.many_plans import read
 from refimpl.studies.challenge.entry import entered
 from refimpl.studies.challenge.entry_file import beats, prove
 from refimpl.studies.challenge.point_set import (

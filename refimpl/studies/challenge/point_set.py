@@ -13,8 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from refimpl.names.largest_batch import least_conceivable, unlimited_baseline
 from refimpl.names.machines import named
-from refimpl.planner.largest import least_conceivable, unlimited_baseline
 from refimpl.studies.grid.rows import GridPoint, network_of
 
 FILE = Path(__file__).with_name("set.json")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from refimpl.fit.many_plans import Row
+from refimpl.points.many_plans import Row
 from refimpl.report.tables import Column, Table, percent
 from refimpl.studies.challenge.entry_file import beats
 from refimpl.studies.challenge.point_set import ChallengePoint, as_json, version

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
-from refimpl.fit.least_budget import least_budget
 from refimpl.machine import Machine
+from refimpl.names.least_budget import least_budget
 from refimpl.names.machines import named
 from refimpl.names.networks import build
 from refimpl.network import Network

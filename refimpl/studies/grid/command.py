@@ -15,7 +15,7 @@ from refimpl.cli.parser import DONE, Parser, whole
 from refimpl.cli.picture_option import checked, save
 from refimpl.cli.stopped import stopped
 from refimpl.cli.terminal import print_json, progress, say, show_table
-from refimpl.fit.many_plans import Row, read
+from refimpl.points.many_plans import Row, read
 from refimpl.report.tables import Column, Table
 from refimpl.studies.grid.grid import StudyError, point_of, points, study
 from refimpl.studies.grid.rows import GridPoint

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 
-from refimpl.fit.many_plans import Row, answers
+from refimpl.points.many_plans import Row, answers
 from refimpl.studies.grid.rows import LARGEST, GridPoint, row
 from refimpl.text import RefimplError, shown
 

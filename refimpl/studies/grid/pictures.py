@@ -13,8 +13,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from refimpl.fit.many_plans import Row, RowsError
 from refimpl.names.presets import PAPERS
+from refimpl.points.many_plans import Row, RowsError
 from refimpl.report import style
 from refimpl.studies.drawing import OTHER_COLOURS, PAPER_COLOURS
 from refimpl.text import counted

@@ -15,20 +15,20 @@ from time import process_time
 from typing import NamedTuple
 
 import refimpl
-from refimpl.fit.by_name import budget_bytes
-from refimpl.fit.least_budget import least_budget, needed_by_baseline
-from refimpl.fit.many_plans import Row
 from refimpl.importing import own_code
 from refimpl.importing.any_batch import Batches
 from refimpl.machine import Machine
 from refimpl.machine.possible import MachineSeconds, PossibleMachines, interval
 from refimpl.names.budgets import parse
+from refimpl.names.by_name import budget_bytes
+from refimpl.names.largest_batch import largest, unlimited_baseline
+from refimpl.names.least_budget import least_budget, needed_by_baseline
 from refimpl.names.machines import named
 from refimpl.names.networks import build
 from refimpl.names.presets import setup as setup_named
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Program, Setup, plan
-from refimpl.planner.largest import largest, unlimited_baseline
+from refimpl.points.many_plans import Row
 from refimpl.text import RefimplError, one_line, size
 
 #: Field → what it is.  Bytes are whole numbers, times are seconds by the machine's model.

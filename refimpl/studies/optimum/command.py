@@ -11,13 +11,13 @@ from refimpl.cli import resolve, shared_options
 from refimpl.cli.parser import DOES_NOT_FIT, DONE, Fail, Parser, real, whole
 from refimpl.cli.terminal import print_json, progress, say, show_table, waiting
 from refimpl.combined import COMBINED
-from refimpl.fit.by_name import budget_bytes
 from refimpl.machine import Machine
 from refimpl.memory import UNLIMITED
+from refimpl.names.by_name import budget_bytes
+from refimpl.names.largest_batch import attempt
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner.heading import heading
-from refimpl.planner.largest import attempt
 from refimpl.report.tables import Column, Table
 from refimpl.studies.optimum.bound import LEFT_OUT, LowerBound, floor_seconds, lower_bound, single_step_bytes
 from refimpl.studies.optimum.exhaustive import MOST, RECOMPUTE_ALONE, Enumerated, crossing_maps, exhaustive

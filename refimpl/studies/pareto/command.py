@@ -13,15 +13,15 @@ from refimpl.cli.picture_option import checked, save
 from refimpl.cli.stopped import stopped
 from refimpl.cli.terminal import print_json, progress, say, show_table, wrapped
 from refimpl.combined import COMBINED, Combined
-from refimpl.fit.by_name import budget_bytes
-from refimpl.fit.least_budget import least_budget
 from refimpl.machine import Machine
 from refimpl.names.budgets import several
+from refimpl.names.by_name import budget_bytes
+from refimpl.names.largest_batch import unlimited_baseline
+from refimpl.names.least_budget import least_budget
 from refimpl.names.networks import build
 from refimpl.names.presets import baseline, parse
 from refimpl.network import Network
 from refimpl.planner.heading import heading
-from refimpl.planner.largest import unlimited_baseline
 from refimpl.report.tables import Column, Table
 from refimpl.studies.optimum.bound import silent_solver, single_step_bytes
 from refimpl.studies.optimum.setups import Named, of_papers

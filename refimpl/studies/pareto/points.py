@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 
 import refimpl
 from refimpl import combined
-from refimpl.fit.least_budget import least_budget
-from refimpl.fit.many_plans import Row, answers
 from refimpl.importing import own_code
 from refimpl.machine import Machine
+from refimpl.names.largest_batch import attempt
+from refimpl.names.least_budget import least_budget
 from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.planner.largest import attempt
+from refimpl.points.many_plans import Row, answers
 from refimpl.studies.optimum.bound import lower_bound
 from refimpl.studies.optimum.setups import Named
 from refimpl.text import size

@@ -18,11 +18,10 @@ from typing import ClassVar
 from refimpl.backend import Trainer, data
 from refimpl.backend.device import CallTimes
 from refimpl.backend.host_thread import StoredMap
-from refimpl.fit import by_name
 from refimpl.machine import Choice, Machine, Timeline
 from refimpl.machine.devices import device_at_hand
 from refimpl.machine.measure import time_copies
-from refimpl.names import presets
+from refimpl.names import by_name, presets
 from refimpl.names.networks import build
 from refimpl.network import Call, Network, Step
 from refimpl.planner import CopyIn, CopyOut, PlanContext, Program, Setup, plan

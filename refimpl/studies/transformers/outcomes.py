@@ -13,10 +13,10 @@ from io import StringIO
 from math import exp, log
 from pathlib import Path
 
-from refimpl.fit.least_budget import MIB, needed_by_baseline
-from refimpl.fit.many_plans import Row
+from refimpl.names.largest_batch import least_conceivable
+from refimpl.names.least_budget import MIB, needed_by_baseline
 from refimpl.names.machines import named
-from refimpl.planner.largest import least_conceivable
+from refimpl.points.many_plans import Row
 from refimpl.studies.grid.grid import study
 from refimpl.studies.grid.rows import LARGEST, GridPoint, network_of
 from refimpl.studies.transformers.yardsticks import YARDSTICKS

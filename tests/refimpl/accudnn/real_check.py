@@ -25,10 +25,10 @@ from refimpl.accudnn import ACCUDNN
 from refimpl.backend import Trainer
 from refimpl.machine.devices import Cpu
 from refimpl.machine.measure import measure
+from refimpl.names.largest_batch import unlimited_baseline
 from refimpl.names.machines import named as machine
 from refimpl.names.networks import build
 from refimpl.planner import plan
-from refimpl.planner.largest import unlimited_baseline
 
 #: Network → batches; the budget is this share of what the baseline takes for the largest.
 CASES = {"tiny-vgg": (4, 6, 8, 12, 16), "tiny-resnet": (4, 8, 12, 16, 24)}

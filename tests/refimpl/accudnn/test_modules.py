@@ -11,10 +11,10 @@ from refimpl.accudnn.performance_model import Model
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
 from refimpl.names import presets
+from refimpl.names.largest_batch import attempt, unlimited
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, PlanContext, Program, plan
-from refimpl.planner.largest import attempt, unlimited
 from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_bytes, machine

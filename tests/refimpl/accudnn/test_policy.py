@@ -11,15 +11,14 @@ import pytest
 from refimpl.accudnn import ACCUDNN, AccUDNN, Model
 from refimpl.accudnn.choice import choose
 from refimpl.accudnn.policy import MOST_PLANS
-from refimpl.fit import by_name
-from refimpl.fit.least_budget import remedies
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, BestFit
-from refimpl.names import presets
+from refimpl.names import by_name, presets
+from refimpl.names.largest_batch import attempt, unlimited_baseline
+from refimpl.names.least_budget import remedies
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, FixedAddresses, PlanContext, Program, Setup, SetupError, plan
-from refimpl.planner.largest import attempt, unlimited_baseline
 from refimpl.planner.loop import Planner
 from refimpl.report.tables import tried_table
 from refimpl.slots.search import Trial
@@ -262,7 +261,7 @@ def test_the_least_budget_takes_few_plans(name: str, batch: int, failed: int, mo
         tried.append(budget // MIB)
         return attempt(network, setup, machine, budget, exact)
 
-    monkeypatch.setattr("refimpl.fit.least_budget.attempt", counting)
+    monkeypatch.setattr("refimpl.names.least_budget.attempt", counting)
     least = least_bytes(build(name, batch), presets.setup("accudnn"), TITAN_X)
     assert least and sorted(tried) == [least // MIB - 1, least // MIB] and tried.index(least // MIB) == failed
 

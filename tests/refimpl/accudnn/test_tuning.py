@@ -11,12 +11,12 @@ from refimpl.accudnn.tuner import Learning, Point, fitting
 from refimpl.accudnn.tuning import ACCOUNTINGS, LAYER_WISE, Tuned, accounting, at_work, swapping, tune
 from refimpl.machine import MachineError
 from refimpl.machine.measured_profile import Copies, Profile, as_machine
+from refimpl.names.largest_batch import attempt, unlimited, unlimited_baseline
 from refimpl.names.machines import named as machine
 from refimpl.names.networks import build
 from refimpl.names.presets import setup
 from refimpl.network import Network
 from refimpl.planner import BASELINE, DoesNotFit
-from refimpl.planner.largest import attempt, unlimited, unlimited_baseline
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.accudnn

@@ -13,12 +13,12 @@ import pytest
 from refimpl.cli.compare import short_name, with_progress
 from refimpl.combined import Combined
 from refimpl.combined.papers import papers
-from refimpl.fit.by_name import plan
 from refimpl.machine import MACHINES
 from refimpl.machine.possible import PossibleMachines
+from refimpl.names.by_name import plan
+from refimpl.names.largest_batch import attempt
 from refimpl.names.networks import build
 from refimpl.names.presets import PAPERS, PRESETS, setup
-from refimpl.planner.largest import attempt
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong
 

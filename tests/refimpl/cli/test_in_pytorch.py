@@ -14,8 +14,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from refimpl.cli import in_pytorch  # noqa: E402
-from refimpl.fit.by_name import plan  # noqa: E402
 from refimpl.importing import from_torch  # noqa: E402
+from refimpl.names.by_name import plan  # noqa: E402
 from refimpl.names.presets import PRESETS  # noqa: E402
 from tests.messages import lacks  # noqa: E402
 from tests.refimpl.cli.said import Command, Wrong  # noqa: E402

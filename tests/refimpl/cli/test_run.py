@@ -19,10 +19,10 @@ from refimpl.backend.data import Synthetic, load_npz
 from refimpl.cli import resolve
 from refimpl.cli.run import curve, without_option
 from refimpl.cli.terminal import print_json
-from refimpl.fit.least_budget import least_budget
 from refimpl.machine import Choice, Machine
 from refimpl.machine.here import rough_cpu
 from refimpl.machine.model import in_order
+from refimpl.names.least_budget import least_budget
 from refimpl.names.machines import named as machine
 from refimpl.names.networks import build
 from refimpl.names.presets import setup

@@ -32,9 +32,9 @@ from typing import Any
 
 from refimpl.combined import COMBINED
 from refimpl.combined.papers import best_of, papers
-from refimpl.fit.least_budget import least_budget
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED
+from refimpl.names.least_budget import least_budget
 from refimpl.names.networks import build
 from refimpl.names.presets import PRESETS
 from refimpl.network import Network

@@ -13,10 +13,10 @@ from refimpl.combined import FarthestNextUse, Fates, InTime, OnceDrained, setup_
 from refimpl.combined.fates import WORDS, Word
 from refimpl.combined.modules import Dropped, must_hold
 from refimpl.memory import BestFit, BothEnds
+from refimpl.names.largest_batch import least_conceivable
 from refimpl.names.networks import build
 from refimpl.network import VDNN, Builder, Conventions, Network, Tensor
 from refimpl.planner import CopyIn, DoesNotFit, PlanContext, Program, Setup, plan
-from refimpl.planner.largest import least_conceivable
 from refimpl.slots.baseline import FastestThatFits, LayerWise, MemoryOptimal, NoCache
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trained
 from tests.refimpl.drawn_networks import networks

@@ -8,10 +8,10 @@ import pytest
 
 from refimpl.combined.papers import best_of, papers
 from refimpl.machine import MACHINES
+from refimpl.names.largest_batch import attempt
 from refimpl.names.networks import build
 from refimpl.names.presets import PAPERS, setup
 from refimpl.planner import Search, Setup
-from refimpl.planner.largest import attempt
 from refimpl.slots.window import Window
 
 TITAN_X = MACHINES["titan-x"]

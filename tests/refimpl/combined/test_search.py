@@ -20,14 +20,14 @@ from refimpl.combined.papers import papers, planned_quickly
 from refimpl.combined.search import changed, of_papers, point, sweep, with_word
 from refimpl.combined.seeds import ADDRESSES, FASTEST, family, prices, seed
 from refimpl.combined.seeds import fates_of as member
-from refimpl.fit.least_budget import least_budget
 from refimpl.machine import MACHINES, Machine
 from refimpl.names import presets
+from refimpl.names.largest_batch import attempt
+from refimpl.names.least_budget import least_budget
 from refimpl.names.networks import build
 from refimpl.network import Conventions, Network
 from refimpl.planner import DoesNotFit, PlanContext, Program, Search, Setup, SetupError, TooSlow, plan
 from refimpl.planner.fixed import AddressesDoNotFit
-from refimpl.planner.largest import attempt
 from tests.matrix import some
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import differing, plain_training, trained

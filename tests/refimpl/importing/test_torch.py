@@ -22,7 +22,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from tests.messages import raises_naming  # noqa: E402
-from tests.refimpl.importing.torchvision_models import (
+from tests.refimpl.importing.torchvision_models import (  # noqa: E402
     AGREES,
     MODELS,
     POLICIES,

@@ -37,12 +37,12 @@ from refimpl.machine.here import load_average, processor
 from refimpl.machine.possible import Clocks, Doubt, PossibleMachines, interval, kernel_of
 from refimpl.machine.simulator import timed
 from refimpl.machine.timing import by
+from refimpl.names.largest_batch import unlimited_baseline
 from refimpl.names.machines import named as machine
 from refimpl.names.networks import build
 from refimpl.names.presets import setup
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Launch, Program, plan
-from refimpl.planner.largest import unlimited_baseline
 from refimpl.report.markdown import markdown_table
 from refimpl.studies.grid.rows import bytes_of, least_of
 

@@ -10,13 +10,13 @@ import pytest
 from refimpl.machine import Choice, Span, Tier
 from refimpl.memory import UNLIMITED
 from refimpl.memory.tiers import pinned_size
+from refimpl.names.largest_batch import unlimited, unlimited_baseline
 from refimpl.names.networks import lenet
 from refimpl.network import Network, Tensor
 from refimpl.network.tensor import Kind
 from refimpl.planner import BASELINE, Launch, PlanContext, plan
 from refimpl.planner.cache_of_maps import CacheOfMaps
 from refimpl.planner.heading import Opaque, heading, mark, opaque_shares
-from refimpl.planner.largest import unlimited, unlimited_baseline
 from refimpl.planner.losses import Losses
 from refimpl.slots.errors import DoesNotFit
 from tests.messages import raises_naming

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from refimpl.backend import Drawn, NotFinite, RunError
 from refimpl.backend.cpu import CpuDevice
 from refimpl.backend.device import Sizes
-from refimpl.fit.least_budget import least_budget, remedies
 from refimpl.machine import HOST, Machine, MachineError, Tier
 from refimpl.memory.tiers import pinned_size
 from refimpl.names import presets
+from refimpl.names.largest_batch import largest
+from refimpl.names.least_budget import least_budget, remedies
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, Program, Setup, SetupError, plan
-from refimpl.planner.largest import largest
 from refimpl.report.chrome_trace import chrome_trace
 from refimpl.slots.baseline import BufferAMap
 from refimpl.slots.errors import PinnedDoesNotFit

@@ -23,12 +23,12 @@ from refimpl.memory.allocation_trace import Event, ideal, replay, rounded
 from refimpl.memory.fixed_addresses import fix_addresses, lives
 from refimpl.memory.placing import placer
 from refimpl.names import presets
+from refimpl.names.largest_batch import attempt, least_conceivable
 from refimpl.names.modules import IN_SLOTS
 from refimpl.names.networks import build
 from refimpl.network import Builder, Layer, Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.planner import DoesNotFit, FixedAddresses, PlanContext, Program, Setup, SetupError, plan
-from refimpl.planner.largest import attempt, least_conceivable
 from refimpl.planner.limits import PassLimits
 from refimpl.planner.loop import Planner
 from refimpl.planner.planning import Planning

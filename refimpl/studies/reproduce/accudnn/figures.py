@@ -28,10 +28,10 @@ from refimpl.accudnn.tuning import Tuned, tune
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, BestFit
 from refimpl.names import presets
+from refimpl.names.largest_batch import attempt, unlimited, unlimited_baseline
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import FixedAddresses, PlanContext, Program, Setup, plan
-from refimpl.planner.largest import attempt, unlimited, unlimited_baseline
 from refimpl.slots.baseline import LayerWise, NoPrefetch
 from refimpl.slots.questions import BoundPrefetch, Prefetch
 from refimpl.studies.reproduce.accudnn import published

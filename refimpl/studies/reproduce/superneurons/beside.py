@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from refimpl.machine import MACHINES
-from refimpl.planner.largest import attempt
+from refimpl.names.largest_batch import attempt
 from refimpl.studies.reproduce.published import Found, Reproduced, Watch
 from refimpl.studies.reproduce.superneurons import figures, published
 from refimpl.superneurons import presets as stages

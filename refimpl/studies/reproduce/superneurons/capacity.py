@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from refimpl.machine import MACHINES, Machine, Tier
+from refimpl.names.largest_batch import Largest, attempt, largest
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import Setup
-from refimpl.planner.largest import Largest, attempt, largest
 from refimpl.slots.baseline import NetworkWide, NoRecompute
 from refimpl.studies.reproduce.evaluation import GIB
 from refimpl.studies.reproduce.published import Found, Published, Reproduced, Watch

@@ -17,17 +17,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from refimpl.fit import by_name
 from refimpl.machine import Machine
 from refimpl.machine.devices import device_at_hand
 from refimpl.machine.timing import Run as Timed
 from refimpl.machine.timing import by, least_in_turns
 from refimpl.memory import BlockHeap, DriverCalls
-from refimpl.names import presets
+from refimpl.names import by_name, presets
+from refimpl.names.largest_batch import attempt
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import Program, Setup, plan
-from refimpl.planner.largest import attempt
 from refimpl.report.tables import Column, Table, count, in_units, percent
 from refimpl.studies.bench import pytorch
 from refimpl.studies.reproduce import measured

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.machine import MACHINES
+from refimpl.names.largest_batch import attempt
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import PlanContext, Program, Setup, plan
-from refimpl.planner.largest import attempt
 from refimpl.slots import questions as slots
 from refimpl.slots.baseline import NoPrefetch, NoRecompute, Releases
 from refimpl.studies.reproduce.evaluation import moved_bytes, out_bytes

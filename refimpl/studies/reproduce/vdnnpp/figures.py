@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED
+from refimpl.names.largest_batch import attempt
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import Program, Search, Setup, plan
-from refimpl.planner.largest import attempt
 from refimpl.slots.baseline import MemoryOptimal, NoOffload, PerformanceOptimal
 from refimpl.slots.questions import Algorithms, Offload
 from refimpl.studies.fragmentation import study as fragmentation

@@ -17,13 +17,12 @@ from functools import partial
 import numpy as np
 
 from refimpl.cli.compressed import compressed_table
-from refimpl.fit import by_name
 from refimpl.machine import timing
 from refimpl.machine.devices import device_at_hand
-from refimpl.names import presets
+from refimpl.names import by_name, presets
+from refimpl.names.largest_batch import attempt
 from refimpl.names.modules import module
 from refimpl.planner import Program, Setup, SetupError
-from refimpl.planner.largest import attempt
 from refimpl.report.tables import Column, Table, percent, plain
 from refimpl.studies.reproduce import measured
 from refimpl.studies.reproduce.measured import Measurement, Request, Run, gigabytes, side_by_side

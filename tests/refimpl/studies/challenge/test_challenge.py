@@ -13,10 +13,10 @@ import pytest
 
 import refimpl
 from refimpl import cli
-from refimpl.fit.many_plans import Row, read
 from refimpl.importing import own_code
 from refimpl.names.presets import setup as setup_named
 from refimpl.planner import SetupError
+from refimpl.points.many_plans import Row, read
 from refimpl.studies.challenge import command, point_set
 from refimpl.studies.challenge.entry import EntryError, EntryQuestion, answered, entered, limited
 from refimpl.studies.challenge.entry_file import prove, save

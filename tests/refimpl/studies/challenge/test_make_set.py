@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from refimpl.fit import workers
+from refimpl.points import workers
 from refimpl.studies.challenge import make_set, point_set
 from refimpl.studies.challenge.entry import entered
 from refimpl.studies.challenge.make_set import PANEL, bound_of, draw, with_best

@@ -13,7 +13,7 @@ import pytest
 
 import refimpl
 from refimpl import cli
-from refimpl.fit.many_plans import Row
+from refimpl.points.many_plans import Row
 from refimpl.studies.grid import grid
 from refimpl.studies.grid.grid import StudyError, points, study
 from refimpl.studies.grid.rows import FIELDS, GridPoint, fingerprint, row

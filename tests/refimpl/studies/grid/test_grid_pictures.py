@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from refimpl.fit.many_plans import Row, RowsError
+from refimpl.points.many_plans import Row, RowsError
 from refimpl.report import style
 from refimpl.studies.drawing import OTHER_COLOURS, PAPER_COLOURS
 from refimpl.studies.grid.grid import study

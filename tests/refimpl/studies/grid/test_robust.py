@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from refimpl.fit.many_plans import Row, read
+from refimpl.points.many_plans import Row, read
 from refimpl.studies.grid.grid import study
 from refimpl.studies.grid.rows import GridPoint
 from tests.messages import lacks

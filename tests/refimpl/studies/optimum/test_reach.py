@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from refimpl.combined import COMBINED
-from refimpl.fit.least_budget import least_budget
 from refimpl.machine import MACHINES
+from refimpl.names.largest_batch import attempt
+from refimpl.names.least_budget import least_budget
 from refimpl.names.networks import build
 from refimpl.names.presets import baseline
 from refimpl.network import Network
-from refimpl.planner.largest import attempt
 from refimpl.studies.optimum.bound import floor_seconds, lower_bound, single_step_bytes
 from refimpl.studies.optimum.exhaustive import MOST, crossing_maps, exhaustive
 from refimpl.studies.pareto.points import budgets_between

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from refimpl.fit.many_plans import read
 from refimpl.machine import MACHINES
 from refimpl.names.presets import setup
 from refimpl.network import Network
+from refimpl.points.many_plans import read
 from refimpl.studies.optimum.setups import Named, of_papers
 from refimpl.studies.pareto import points as pareto
 from refimpl.studies.pareto.points import (

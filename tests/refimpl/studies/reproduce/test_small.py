@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 
 from refimpl.machine import Machine
+from refimpl.names.largest_batch import Largest, largest
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import Setup
-from refimpl.planner.largest import Largest, largest
 from refimpl.studies.reproduce import PAPERS
 from refimpl.studies.reproduce.accudnn import figures as accudnn
 from refimpl.studies.reproduce.accudnn import published as accudnn_published

@@ -13,9 +13,9 @@ from refimpl.accudnn.cluster import Cluster, Gradient
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
 from refimpl.names import presets
+from refimpl.names.largest_batch import attempt, unlimited_baseline
 from refimpl.names.networks import build
 from refimpl.planner import plan
-from refimpl.planner.largest import attempt, unlimited_baseline
 from refimpl.studies.reproduce.accudnn import figures, published
 from refimpl.studies.reproduce.accudnn.evaluation import PARTS
 from refimpl.studies.reproduce.accudnn.figures import (

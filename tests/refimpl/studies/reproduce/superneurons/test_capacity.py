@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
+from refimpl.names.largest_batch import attempt
 from refimpl.names.networks import build
-from refimpl.planner.largest import attempt
 from refimpl.studies.reproduce.evaluation import GIB
 from refimpl.studies.reproduce.published import Reproduced
 from refimpl.studies.reproduce.superneurons import capacity, published

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from refimpl.fit import by_name
 from refimpl.importing import from_torch
+from refimpl.names import by_name
 from refimpl.planner import Program
 
 

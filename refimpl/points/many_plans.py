@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol, TypeVar
 
 from refimpl.files import refuse_unwritable
-from refimpl.fit import workers
+from refimpl.points import workers
 from refimpl.text import RefimplError, naming, opened
 
 Row = dict[str, Any]  #: field → value; `key`, the first one, is the question's

@@ -12,21 +12,16 @@ import pytest
 
 import refimpl
 from refimpl.accudnn import ACCUDNN, AccUDNN
-from refimpl.fit import least_budget
-from refimpl.fit.by_name import network_named, setup_named
-from refimpl.fit.least_budget import (
-    MIB,
-    alternatives,
-    needed_by_baseline,
-    remedies,
-)
 from refimpl.machine import TITAN_X, Machine
+from refimpl.names import least_budget
 from refimpl.names.budgets import BudgetError
+from refimpl.names.by_name import network_named, setup_named
+from refimpl.names.largest_batch import attempt, least_conceivable
+from refimpl.names.least_budget import MIB, alternatives, needed_by_baseline, remedies
 from refimpl.names.presets import baseline
 from refimpl.names.presets import setup as preset
 from refimpl.network import Network, NetworkError
 from refimpl.planner import DoesNotFit, Setup, plan
-from refimpl.planner.largest import attempt, least_conceivable
 from refimpl.vdnnpp.pool_search import FoundPool
 from tests.messages import raises_naming
 from tests.refimpl.modules import least_bytes
@@ -127,7 +122,7 @@ def test_what_would_fit_is_looked_for_once_the_message_is_read(monkeypatch: pyte
         looked.append(given)
         return "Take less."
 
-    monkeypatch.setattr("refimpl.fit.by_name.remedies", noted)
+    monkeypatch.setattr("refimpl.names.by_name.remedies", noted)
     with pytest.raises(refimpl.DoesNotFit) as caught:
         refimpl.plan("lenet", "baseline", "titan-x", "1MiB")
     assert not looked
@@ -153,7 +148,7 @@ def test_the_cheapest_alternative_is_the_fastest_that_fits(monkeypatch: pytest.M
     fitting = [p for _, other in alternatives(baseline()) if (p := attempt(network, other, TITAN_X, budget))]
     assert found.cheapest and len(fitting) >= 2
     assert found.cheapest.seconds == min(program.planned_seconds for program in fitting)
-    monkeypatch.setattr("refimpl.fit.least_budget.alternatives", lambda setup: pytest.fail("no setup will do"))
+    monkeypatch.setattr("refimpl.names.least_budget.alternatives", lambda setup: pytest.fail("no setup will do"))
     nothing = remedies(network, baseline(), TITAN_X, 100 * MIB)
     assert nothing.cheapest is None and str(nothing) == "It needs 8.264 GiB (--budget 8462MiB)."
 

@@ -7,16 +7,16 @@ import re
 import pytest
 
 import refimpl
-from refimpl.fit import advise_only
-from refimpl.fit import least_budget as fitting
-from refimpl.fit.by_name import budget_bytes
-from refimpl.fit.least_budget import MIB, least_budget, needed_by_baseline
 from refimpl.machine import MACHINES
 from refimpl.memory import BestFit, BlockHeap, BothEnds, FirstFit
+from refimpl.names import least_budget as fitting
+from refimpl.names.advice import advise_only
+from refimpl.names.by_name import budget_bytes
+from refimpl.names.largest_batch import attempt, unlimited
+from refimpl.names.least_budget import MIB, least_budget, needed_by_baseline
 from refimpl.names.networks import NETWORKS, build
 from refimpl.names.presets import baseline, setup
 from refimpl.planner import DoesNotFit, Setup, SetupError
-from refimpl.planner.largest import attempt, unlimited
 from refimpl.slots.baseline import LayerWise
 from tests.matrix import some
 

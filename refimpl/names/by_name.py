@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refimpl.fit import least_budget as fitting
-from refimpl.fit.least_budget import needed_by_baseline, remedies
 from refimpl.machine import Machine, Tier
+from refimpl.names import least_budget as fitting
 from refimpl.names.budgets import Share, parse, tiers_named
+from refimpl.names.least_budget import needed_by_baseline, remedies
 from refimpl.names.machines import named as machine_named
 from refimpl.names.networks import build
 from refimpl.names.presets import Preset

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from refimpl.fit.advice import may_advise
 from refimpl.machine import Machine
 from refimpl.memory.allocation_trace import Event, replay
 from refimpl.memory.base import GRANULARITY
+from refimpl.names.advice import may_advise
+from refimpl.names.largest_batch import attempt, least_conceivable, unlimited
 from refimpl.names.modules import MODULES
 from refimpl.names.presets import PRESETS, baseline
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Program, Search, Setup, SetupError, plan
-from refimpl.planner.largest import attempt, least_conceivable, unlimited
 from refimpl.slots.errors import PinnedDoesNotFit, PoolDoesNotFit
 from refimpl.slots.planner_only import PoolSearch
 from refimpl.text import size

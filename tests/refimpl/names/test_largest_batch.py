@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from kernels.checks.arguments import KernelError
 from refimpl.memory import UNLIMITED, BestFit, BlockHeap, BothEnds
+from refimpl.names import largest_batch as searching
+from refimpl.names.largest_batch import attempt, largest, least_conceivable, reach
 from refimpl.names.networks import build
 from refimpl.network import Builder, Network
 from refimpl.planner import Setup, plan
-from refimpl.planner import largest as searching
-from refimpl.planner.largest import attempt, largest, least_conceivable, reach
 from refimpl.slots.baseline import NetworkWide
 from refimpl.vdnn import VDNN_DYN
 from refimpl.zoo.resnet import resnet

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from refimpl.fit import workers
-from refimpl.fit.workers import (
+from refimpl.importing import own_code
+from refimpl.points import workers
+from refimpl.points.workers import (
     MOST_KILLED,
     NO_MAIN,
     CannotBeSent,
@@ -26,7 +27,6 @@ from refimpl.fit.workers import (
     results,
     sendable,
 )
-from refimpl.importing import own_code
 from tests.messages import lacks, raises_naming
 
 ROOT = Path(__file__).parents[3]

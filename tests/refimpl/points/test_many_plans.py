@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from refimpl.fit.many_plans import Row, RowsError, answers, kept, read
+from refimpl.points.many_plans import Row, RowsError, answers, kept, read
 from tests.messages import raises_naming
 
 
