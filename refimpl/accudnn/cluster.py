@@ -11,19 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from refimpl.accudnn.tuner import Gradient
 from refimpl.machine import Ring, Timeline
 from refimpl.network import BUCKET_BYTES
 from refimpl.network.data_parallel import buckets
 from refimpl.planner import Launch, Program
-
-
-class Gradient(NamedTuple):
-    """A weight's gradient in one iteration."""
-
-    ready: float  #: seconds from the iteration's beginning until it is complete
-    nbytes: int
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
-from typing import Literal
-
-from refimpl.accudnn.cluster import Gradient
+from typing import Literal, NamedTuple
 
 Objective = Literal["single", "cluster"]
 
@@ -23,6 +21,13 @@ FACTOR = 1.12  #: from one batch tried to the next
 BELOW, TIMES = 0.95, 3  #: X below this share of the best, this many times in a row: the knee is passed
 PARTS = 64  #: around the best, batches are tried in steps of a 64th of it
 AS_EFFICIENT = 0.99  #: of the highest X: as efficient
+
+
+class Gradient(NamedTuple):
+    """A weight's gradient in one iteration."""
+
+    ready: float  #: seconds from the iteration's beginning until it is complete
+    nbytes: int
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from refimpl.cli.parallel import as_rank, refuse_without_parallel, same_command
 from refimpl.cli.parser import DONE, INTERRUPTED, WRONG, Fail, Parser, whole, writable
 from refimpl.cli.terminal import print_json, progress, say, show_table, tell
 from refimpl.cli.training_data import data_for
-from refimpl.cli.tune import TunedFile, tuned_file
+from refimpl.cli.tuned_file import TunedFile, tuned_file
 from refimpl.machine.cpu_model import CalibratedCpu
 from refimpl.machine.here import process_bytes
 from refimpl.names.networks import build

@@ -30,7 +30,7 @@ from refimpl.backend import checkpoint
 from refimpl.backend.data import load_npz
 from refimpl.backend.initial_state import state_tensors
 from refimpl.cli import main, status_of
-from refimpl.cli.tune import TunedFile, tuned_file
+from refimpl.cli.tuned_file import TunedFile, tuned_file
 from refimpl.combined import load as load_fates
 from refimpl.machine import cpu_costs
 from refimpl.machine.devices import Cpu

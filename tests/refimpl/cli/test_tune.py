@@ -10,7 +10,7 @@ import pytest
 
 from refimpl.backend import Trainer, data
 from refimpl.cli.shared_options import RATE, rate
-from refimpl.cli.tune import tuned_file
+from refimpl.cli.tuned_file import tuned_file
 from refimpl.machine.measured_profile import Copies, Profile
 from refimpl.names.networks import build
 from tests.messages import lacks

@@ -9,7 +9,8 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from refimpl.accudnn import ACCUDNN
-from refimpl.accudnn.cluster import Cluster, Gradient
+from refimpl.accudnn.cluster import Cluster
+from refimpl.accudnn.tuner import Gradient
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
 from refimpl.names import presets
