@@ -11,9 +11,7 @@ is most efficient and the learning rate that matches it.  Everything else here i
 | `schedule` | when each map is prefetched; a quick simulation of both |
 | `modules` | the modules of the slots offload, prefetch and algorithms |
 | `policy` | what the model chooses is planned; the fastest program is adopted |
-| `tuner` | the most efficient batch, and the learning rate for it; `refimpl.accudnn.tuning` plans what it needs |
-| `caffe` | the memory of original Caffe, by two accountings |
-| `cluster` | data-parallel training, simulated |
+| `tuner` | the most efficient batch, and the learning rate for it; `refimpl.studies.tune.tuning` plans what it needs |
 
 The modules work beside the other papers' modules too.
 """

@@ -32,7 +32,7 @@ from refimpl.cli.terminal import tell
 
 __all__ = ["COMMANDS", "main", "parser", "status_of"]
 
-STUDIES = ("challenge", "fragmentation", "optimum", "pareto", "transformers", "reproduce", "bench", "grade")
+STUDIES = ("tune", "challenge", "fragmentation", "optimum", "pareto", "transformers", "reproduce", "bench", "grade")
 #: Command → its line in the list of all.
 COMMANDS = {
     "list": "what there is",

@@ -150,10 +150,10 @@ FAULTS = (
     ),
     Fault(
         "gradients are reduced before they are ready",
-        "refimpl/accudnn/cluster.py",
+        "refimpl/studies/tune/cluster.py",
         "end = max(end, bucket[-1].ready) +",
         "end = max(end, bucket[0].ready) +",
-        "tests/refimpl/accudnn/test_cluster.py",
+        "tests/refimpl/studies/tune/test_cluster.py",
     ),
     Fault(
         "the tensor that is needed next is evicted, not the last",

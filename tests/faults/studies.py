@@ -192,10 +192,10 @@ FAULTS = (
     ),
     Fault(
         "a program that is read may use algorithms that the machine does not have",
-        "refimpl/planner/program_file.py",
+        "refimpl/studies/program_file.py",
         "        if (found is None) != (value is None):",
         "        if False:",
-        "tests/refimpl/planner/test_program_file.py tests/refimpl/studies/grade/test_handed_over.py",
+        "tests/refimpl/studies/test_program_file.py tests/refimpl/studies/grade/test_handed_over.py",
     ),
     Fault(
         "two threads may touch the same shared element without a barrier between them",

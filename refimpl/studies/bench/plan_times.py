@@ -21,7 +21,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from refimpl.accudnn.tuning import tune
 from refimpl.combined import Combined, OnceDrained
 from refimpl.combined.maps import Maps
 from refimpl.combined.seeds import fates_of, seed
@@ -36,6 +35,7 @@ from refimpl.planner import DoesNotFit, PlanContext, Setup, TooSlow, plan
 from refimpl.report.tables import Table
 from refimpl.studies.bench import written
 from refimpl.studies.bench.written import verdict, versions
+from refimpl.studies.tune.tuning import tune
 from refimpl.text import counted, duration
 
 PHASES = ("build", "plan", "verify", "simulate")

@@ -9,11 +9,11 @@ from pathlib import Path
 from refimpl.files import replace_text
 from refimpl.names.machines import named
 from refimpl.planner import Program
-from refimpl.planner.program_file import ProgramFileError, document, read
 from refimpl.planner.verify import Unsafe
 from refimpl.studies.challenge.entry import EntryError, timed
 from refimpl.studies.challenge.point_set import BestKnown, ChallengePoint
 from refimpl.studies.grid.rows import GridPoint, fingerprint, network_of
+from refimpl.studies.program_file import ProgramFileError, document, read
 from refimpl.text import contents, one_line
 from refimpl.vdnnpp import presets as vdnnpp
 

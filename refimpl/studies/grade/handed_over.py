@@ -1,6 +1,6 @@
 """A program as plain values: what a submission's process hands over to the grader.
 
-Nothing of the submission's is executed or unpickled to read it: `refimpl.planner.program_file` checks every value.
+Nothing of the submission's is executed or unpickled to read it: `refimpl.studies.program_file` checks every value.
 Calls are places in the grader's own network, an algorithm is looked up in the grader's own machine, and a map's bytes
 in the store are vDNN++'s count.  What is wrong in spite of that the grader's proof refuses.
 """
@@ -14,7 +14,7 @@ from typing import Any
 from refimpl.machine import Machine
 from refimpl.network import Network
 from refimpl.planner import Program
-from refimpl.planner.program_file import ProgramFileError, outline, read
+from refimpl.studies.program_file import ProgramFileError, outline, read
 from refimpl.text import RefimplError
 from refimpl.vdnnpp import presets as vdnnpp
 

@@ -21,9 +21,9 @@ from refimpl.names.machines import named
 from refimpl.names.networks import build
 from refimpl.names.presets import PRESETS
 from refimpl.planner import DoesNotFit, Setup, SetupError, plan
-from refimpl.planner.program_file import document
 from refimpl.studies.grade.confined import CannotConfine, confine
 from refimpl.studies.grade.lab_tasks import MACHINE, PLAIN, TASKS, LabTask
+from refimpl.studies.program_file import document
 from refimpl.text import one_line
 
 

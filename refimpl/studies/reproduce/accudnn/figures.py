@@ -19,12 +19,10 @@ from functools import cache, partial
 from itertools import product
 from typing import ClassVar, Literal
 
-from refimpl.accudnn import ACCUDNN, Late, Model, caffe, with_room
+from refimpl.accudnn import ACCUDNN, Late, Model, with_room
 from refimpl.accudnn.choice import RANKS
-from refimpl.accudnn.cluster import Cluster
 from refimpl.accudnn.modules import offloaded_candidates
 from refimpl.accudnn.tuner import fitting, optimum
-from refimpl.accudnn.tuning import Tuned, tune
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, BestFit
 from refimpl.names import presets
@@ -37,6 +35,9 @@ from refimpl.slots.questions import BoundPrefetch, Prefetch
 from refimpl.studies.reproduce.accudnn import published
 from refimpl.studies.reproduce.evaluation import GIB
 from refimpl.studies.reproduce.published import Found, Reproduced, Watch
+from refimpl.studies.tune import caffe
+from refimpl.studies.tune.cluster import Cluster
+from refimpl.studies.tune.tuning import Tuned, tune
 from refimpl.superneurons import Ahead
 from refimpl.vdnn import WINDOW
 

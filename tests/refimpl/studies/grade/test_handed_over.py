@@ -11,11 +11,11 @@ import pytest
 import refimpl
 from refimpl.names.networks import build
 from refimpl.planner import Program, Unsafe
-from refimpl.planner.program_file import document
 from refimpl.studies.grade.criteria import Handed, judged, proved, repeatable
 from refimpl.studies.grade.drawn_cases import DrawnCase, machine
 from refimpl.studies.grade.handed_over import NotAProgram, program_of
 from refimpl.studies.grade.lab_tasks import TASKS
+from refimpl.studies.program_file import document
 from tests.messages import raises_naming
 
 BUDGET = 0.7

@@ -9,7 +9,6 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from refimpl.accudnn import ACCUDNN
-from refimpl.accudnn.cluster import Cluster
 from refimpl.accudnn.tuner import Gradient
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
@@ -30,6 +29,7 @@ from refimpl.studies.reproduce.accudnn.figures import (
     TogetherRow,
 )
 from refimpl.studies.reproduce.accudnn.pictures import memory_picture
+from refimpl.studies.tune.cluster import Cluster
 
 pytestmark = pytest.mark.accudnn
 

@@ -6,9 +6,7 @@ import argparse
 from functools import partial
 from typing import Any
 
-from refimpl.accudnn.cluster import Cluster
 from refimpl.accudnn.tuner import Learning, Objective, Point, fitting
-from refimpl.accudnn.tuning import ACCOUNTINGS, Accounting, Tuned, Workers, tune
 from refimpl.cli import resolve, shared_options
 from refimpl.cli.parser import DONE, Fail, Parser, pick, real, whole
 from refimpl.cli.picture_option import checked, save
@@ -20,6 +18,8 @@ from refimpl.names.networks import build
 from refimpl.planner import DoesNotFit
 from refimpl.planner.heading import heading
 from refimpl.report.tables import Column, Table, count
+from refimpl.studies.tune.cluster import Cluster
+from refimpl.studies.tune.tuning import ACCOUNTINGS, Accounting, Tuned, Workers, tune
 from refimpl.text import counted, duration, size
 
 POLICY = "accudnn"

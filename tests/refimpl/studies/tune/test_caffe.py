@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from refimpl.accudnn.caffe import CONTEXT_BYTES, bytes_per_image, fixed_bytes
 from refimpl.names.networks import build
+from refimpl.studies.tune.caffe import CONTEXT_BYTES, bytes_per_image, fixed_bytes
 
 pytestmark = pytest.mark.accudnn
 

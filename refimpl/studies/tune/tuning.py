@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from kernels.checks.arguments import KernelError
-from refimpl.accudnn import caffe
-from refimpl.accudnn.cluster import Cluster, gradients_of
 from refimpl.accudnn.tuner import ClosedForm, Learning, Objective, Point, fitting, optimum, search
 from refimpl.importing.any_batch import Batches
 from refimpl.machine import Machine, MachineError
@@ -22,6 +20,8 @@ from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import BASELINE, Setup, plan
 from refimpl.slots.baseline import LayerWise
+from refimpl.studies.tune import caffe
+from refimpl.studies.tune.cluster import Cluster, gradients_of
 
 LAYER_WISE = BASELINE.replace(liveness=LayerWise())
 

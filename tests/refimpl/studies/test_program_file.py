@@ -12,8 +12,8 @@ import pytest
 import refimpl
 from refimpl.machine import MACHINES
 from refimpl.planner import Program, Unsafe
-from refimpl.planner.program_file import ProgramFileError, document, read
 from refimpl.studies.grid.rows import fingerprint
+from refimpl.studies.program_file import ProgramFileError, document, read
 from refimpl.vdnnpp import presets as vdnnpp
 from tests.messages import raises_naming
 

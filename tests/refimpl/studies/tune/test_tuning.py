@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernels.checks.arguments import KernelError
-from refimpl.accudnn.caffe import bytes_per_image, fixed_bytes
-from refimpl.accudnn.cluster import Cluster
 from refimpl.accudnn.tuner import Learning, Point, fitting
-from refimpl.accudnn.tuning import ACCOUNTINGS, LAYER_WISE, Tuned, accounting, at_work, swapping, tune
 from refimpl.machine import MachineError
 from refimpl.machine.measured_profile import Copies, Profile, as_machine
 from refimpl.names.largest_batch import attempt, unlimited, unlimited_baseline
@@ -17,6 +14,9 @@ from refimpl.names.networks import build
 from refimpl.names.presets import setup
 from refimpl.network import Network
 from refimpl.planner import BASELINE, DoesNotFit
+from refimpl.studies.tune.caffe import bytes_per_image, fixed_bytes
+from refimpl.studies.tune.cluster import Cluster
+from refimpl.studies.tune.tuning import ACCOUNTINGS, LAYER_WISE, Tuned, accounting, at_work, swapping, tune
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.accudnn

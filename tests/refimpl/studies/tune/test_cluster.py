@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 import refimpl
-from refimpl.accudnn.cluster import Cluster, gradients_of
 from refimpl.accudnn.tuner import Gradient
 from refimpl.machine import MACHINES, Ring
 from refimpl.network import BUCKET_BYTES
 from refimpl.network.data_parallel import buckets
+from refimpl.studies.tune.cluster import Cluster, gradients_of
 
 pytestmark = pytest.mark.accudnn
 
