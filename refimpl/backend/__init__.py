@@ -1,6 +1,6 @@
 """Running a program: on CUDA streams, or on the CPU with the same kernels."""
 
-from refimpl.backend.communicators import Alone, Communicator, Mpi, Threads, in_threads
+from refimpl.backend.alone import Alone, Communicator
 from refimpl.backend.orders import CopiesEarly, CopiesLate, Drawn, LegalOrder, ProgramOrder
 from refimpl.backend.run_errors import BatchError, CheckpointError, DeviceFailed, NotFinite, RankFailed, RunError
 from refimpl.backend.schedules import Schedule
@@ -10,6 +10,6 @@ from refimpl.backend.writing import fill_in, write_on
 
 __all__ = [
     "BACKENDS", "Alone", "BatchError", "CheckpointError", "Communicator", "CopiesEarly", "CopiesLate", "DeviceFailed",
-    "Drawn", "Evaluation", "LegalOrder", "Mpi", "NotFinite", "ProgramOrder", "RankFailed", "RunError", "Schedule",
-    "Threads", "Trainer", "fill_in", "in_threads", "write_on", "written_out",
+    "Drawn", "Evaluation", "LegalOrder", "NotFinite", "ProgramOrder", "RankFailed", "RunError", "Schedule",
+    "Trainer", "fill_in", "write_on", "written_out",
 ]  # fmt: skip

@@ -1,6 +1,5 @@
-"""How the ranks of data-parallel training meet: one protocol, and who the ranks are.
+"""How the ranks of data-parallel training meet; `refimpl.backend.alone` has the protocol, and the one rank alone.
 
-    Alone     one rank
     Threads   threads of one process: short and obvious, the twin that every test compares with
     Mpi       processes started by mpiexec or by a cluster's launcher
 
@@ -20,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -34,6 +32,7 @@ import numpy as np
 
 from kernels.targets.cpu.build import load_source
 from refimpl.backend import guard
+from refimpl.backend.alone import Communicator
 from refimpl.backend.run_errors import RankFailed, RunError
 from refimpl.machine import here
 
@@ -42,73 +41,9 @@ LONGEST_EAGER = 2000  #: numbers of the longest message that MPICH sends eagerly
 MOST_GATHERED = 1 << 18  #: gradients of at most as many numbers are gathered in one message
 POLL_SECONDS = 0.1  #: seconds between two looks whether another rank has failed
 GRACE_SECONDS = 1.0  #: seconds in which a rank may still find what the other one failed with
-FAILED = "!"  #: begins the word of a rank that cannot go on
 PATIENCE = 120.0  #: seconds that a rank waits for the others, a process only until all have begun
 
 Result = TypeVar("Result")
-
-
-class Communicator(ABC):
-    """All ranks call `mean`'s results and `agree` in the same order."""
-
-    rank = 0  #: this one's number
-    size = 1  #: how many there are
-    sent_bytes = 0  #: by this rank in all-reduces so far
-    interrupted = False  #: whether this rank was told to stop; it goes on until all know
-
-    @abstractmethod
-    def mean(self, gradients: Sequence[np.ndarray]) -> Callable[[], None]:
-        """An all-reduce, ready to be repeated: each call puts the mean over all ranks in the place of each number.
-
-        Args:
-            gradients: contiguous arrays of float32, of the same shapes on every rank.
-        """
-
-    @abstractmethod
-    def _exchange(self, word: str) -> list[str]:
-        """The words of all ranks, in their order."""
-
-    def agree(self, word: str = "") -> list[str]:
-        """The words of all ranks, in their order; raises `RankFailed`, on every rank, if one has failed."""
-        words = self._exchange(word)
-        for rank, one in enumerate(words):
-            if one.startswith(FAILED):
-                status, _, why = one.removeprefix(FAILED).partition(" ")
-                raise RankFailed(rank, int(status), why)
-        return words
-
-    def fail(self, why: str, status: int = 1) -> bool:
-        """This rank cannot go on: where the others agree next, they raise `RankFailed`.
-
-        Returns:
-            Whether all ranks fail together, and for the same reason.
-        """
-        return len(set(self._exchange(f"{FAILED}{status} {why}"))) == 1
-
-    @contextmanager
-    def preparing(self) -> Iterator[None]:
-        """Around what each rank does by itself before the first iteration: after it all ranks are ready, or all fail.
-
-        It may take minutes.  A rank that fails or is interrupted inside makes the others stop at once.
-        """
-        yield
-        self.agree()
-
-    def abort(self, why: str) -> None:  # noqa: B027
-        """This rank fails where the others wait for its gradients: end them all."""
-
-    def close(self) -> None:  # noqa: B027
-        """All ranks are done."""
-
-
-class Alone(Communicator):
-    """One rank, whose gradients are the mean."""
-
-    def mean(self, gradients: Sequence[np.ndarray]) -> Callable[[], None]:
-        return lambda: None
-
-    def _exchange(self, word: str) -> list[str]:
-        return [word]
 
 
 def shares(count: int, ranks: int) -> list[int]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver
 
-from refimpl.backend.communicators import Communicator
+from refimpl.backend.alone import Communicator
 from refimpl.backend.cuda_host import Action, ThreadSide, checked
 from refimpl.backend.host_thread import Piece, work_text
 from refimpl.planner import Launch, Program

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from refimpl.backend.alone import Alone, Communicator
 from refimpl.backend.bound_program import Settings
-from refimpl.backend.communicators import Alone, Communicator
 from refimpl.backend.host_thread import StoredMap
 from refimpl.backend.run_errors import DeviceFailed, RunError
 from refimpl.machine import HOST, Timeline

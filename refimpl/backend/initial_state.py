@@ -32,13 +32,6 @@ def drawn(name: str, shape: tuple[int, ...], spread: float, seed: int) -> np.nda
     return found
 
 
-def seed_of_rank(seed: int, rank: int) -> int:
-    """The seed of one rank's dropout; rank 0's is that of a training with one rank."""
-    if not rank:
-        return seed
-    return int.from_bytes(hashlib.blake2b(f"{seed}/rank {rank}".encode(), digest_size=8).digest(), "little")
-
-
 def spread(layer: Layer, shape: tuple[int, ...]) -> float:
     """He's rule, sqrt(2 / inputs of one output), which keeps the variance through a ReLU; before the softmax, none.
 

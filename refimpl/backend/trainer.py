@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from refimpl.backend import checkpoint
+from refimpl.backend.alone import Alone, Communicator, seed_of_rank
 from refimpl.backend.batches import checked_batch, counting, whole_batches
 from refimpl.backend.bound_program import Settings, refuse_foreign, rung_of
-from refimpl.backend.communicators import Alone, Communicator
 from refimpl.backend.device import CallTimes, Device, Replay, Sizes, recounted_peak
 from refimpl.backend.diagnosis import diagnose
 from refimpl.backend.forward_only import inference_program
 from refimpl.backend.host_thread import StoredMap
-from refimpl.backend.initial_state import constants, initial_state, seed_of_rank, state_tensors
+from refimpl.backend.initial_state import constants, initial_state, state_tensors
 from refimpl.backend.interrupts import held_interrupts
 from refimpl.backend.orders import LegalOrder
 from refimpl.backend.run_errors import NotFinite, RankFailed, RunError

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from refimpl.cli.parser import INTERRUPTED, WRONG, Fail, error_line, status_of
 
 if TYPE_CHECKING:
-    from refimpl.backend import Communicator, Mpi
+    from refimpl.backend import Communicator
+    from refimpl.backend.communicators import Mpi
 
 GPUS = Path("/proc/driver/nvidia/gpus")  #: a folder a GPU of this machine
 
@@ -27,7 +28,8 @@ Work = Callable[[argparse.Namespace, "Communicator"], int]
 
 def as_rank(options: argparse.Namespace, work: Work) -> int:
     """The command as one of the ranks that MPI's launcher has started; its exit status."""
-    from refimpl.backend import Mpi, RankFailed
+    from refimpl.backend import RankFailed
+    from refimpl.backend.communicators import Mpi
 
     communicator = Mpi(options.parser.prog)
     take_share(communicator)
@@ -77,7 +79,8 @@ def tell_ranks(prog: str, why: str, status: int) -> bool:
         return False
     if "mpi4py.MPI" in sys.modules:  # it was one of them, or its MPI is not theirs
         return started.rank > 0
-    from refimpl.backend import Mpi, RunError
+    from refimpl.backend import RunError
+    from refimpl.backend.communicators import Mpi
 
     try:
         communicator = Mpi(prog, otherwise=why)

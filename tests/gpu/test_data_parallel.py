@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from kernels.targets import emulated
-from refimpl.backend import Communicator, DeviceFailed, RunError, Trainer, in_threads
+from refimpl.backend import Communicator, DeviceFailed, RunError, Trainer
+from refimpl.backend.communicators import in_threads
 from refimpl.names.networks import build
 from refimpl.names.presets import setup
 from refimpl.planner import Program, plan

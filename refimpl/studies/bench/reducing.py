@@ -15,7 +15,8 @@ from statistics import median
 
 import numpy as np
 
-from refimpl.backend import Communicator, Mpi, Trainer
+from refimpl.backend import Communicator, Trainer
+from refimpl.backend.communicators import Mpi
 from refimpl.machine import Timeline, wire_bytes
 from refimpl.machine.here import processor
 from refimpl.machine.timing import Run, by, least_in_turns

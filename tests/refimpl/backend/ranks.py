@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 import refimpl
-from refimpl.backend import Communicator, Drawn, Mpi, ProgramOrder, RankFailed, Trainer
+from refimpl.backend import Communicator, Drawn, ProgramOrder, RankFailed, Trainer
+from refimpl.backend.communicators import Mpi
 from refimpl.machine import wire_bytes
 from refimpl.names.networks import build
 from refimpl.studies.bench.reducing import seconds_of

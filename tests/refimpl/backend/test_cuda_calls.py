@@ -13,7 +13,7 @@ import pytest
 
 import refimpl
 from refimpl.backend import DeviceFailed, RunError, cuda, cuda_host, cuda_network, driver_calls, peer
-from refimpl.backend.communicators import Communicator
+from refimpl.backend.alone import Communicator
 from refimpl.backend.device import Sizes
 from refimpl.machine import PEER
 from refimpl.names.networks import build

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refimpl.backend import CheckpointError, RunError, Trainer, in_threads
+from refimpl.backend import CheckpointError, RunError, Trainer
+from refimpl.backend.communicators import in_threads
 from refimpl.backend.schedules import Schedule
 from refimpl.names.networks import build
 from refimpl.network import SUPERNEURONS, VDNN, VDNNPP, Builder, Conventions, Network, NetworkError

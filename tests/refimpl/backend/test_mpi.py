@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refimpl.backend import Mpi, RankFailed, RunError, communicators
+from refimpl.backend import RankFailed, RunError, communicators
+from refimpl.backend.communicators import Mpi
 from refimpl.machine.here import Launched
 from tests.messages import lacks, raises_naming
 from tests.refimpl.backend import stand_in_mpi

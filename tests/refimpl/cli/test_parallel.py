@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refimpl.backend import Communicator, RankFailed, checkpoint, in_threads
+from refimpl.backend import Communicator, RankFailed, checkpoint
+from refimpl.backend.communicators import in_threads
 from refimpl.cli import parser
 from refimpl.cli.parallel import same_command
 from refimpl.cli.parser import Fail
