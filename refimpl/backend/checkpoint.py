@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from refimpl.backend.initial_state import state_tensors
 from refimpl.backend.npz import Archive, Damaged, opened
 from refimpl.backend.run_errors import CheckpointError, RunError
 from refimpl.backend.schedules import Schedule
 from refimpl.files import replacing
 from refimpl.network import Network
+from refimpl.network.initial_state import state_tensors
 from refimpl.text import shown
 
 FORMAT = 2

@@ -25,7 +25,6 @@ from typing import Any
 from kernels.rungs import function_of
 from refimpl.backend.bound_program import refuse_foreign, rung_of
 from refimpl.backend.host_thread import host_stream
-from refimpl.backend.initial_state import constants, first_values
 from refimpl.backend.no_waits import no_waits
 from refimpl.backend.orders import awaited
 from refimpl.backend.plain_launches import PlainLaunches, Shaped
@@ -45,6 +44,7 @@ from refimpl.backend.script_text import (
     WITHOUT_GPU,
 )
 from refimpl.network import Setting, Step, Tensor
+from refimpl.network.initial_state import constants, first_values
 from refimpl.planner import (
     Allocate,
     Copy,

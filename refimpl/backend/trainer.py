@@ -20,7 +20,6 @@ from refimpl.backend.device import CallTimes, Device, Replay, Sizes, recounted_p
 from refimpl.backend.diagnosis import diagnose
 from refimpl.backend.forward_only import inference_program
 from refimpl.backend.host_thread import StoredMap
-from refimpl.backend.initial_state import constants, initial_state, state_tensors
 from refimpl.backend.interrupts import held_interrupts
 from refimpl.backend.orders import LegalOrder
 from refimpl.backend.run_errors import NotFinite, RankFailed, RunError
@@ -31,6 +30,7 @@ from refimpl.importing.torch_module import fill_module
 from refimpl.machine import Timeline
 from refimpl.memory.tiers import pinned_size
 from refimpl.network import Output, Tensor
+from refimpl.network.initial_state import constants, initial_state, state_tensors
 from refimpl.network.learning import Optimisation
 from refimpl.planner import DoesNotFit, Launch, Program
 

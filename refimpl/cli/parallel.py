@@ -19,7 +19,7 @@ from refimpl.cli.parser import INTERRUPTED, WRONG, Fail, error_line, status_of
 
 if TYPE_CHECKING:
     from refimpl.backend import Communicator
-    from refimpl.backend.communicators import Mpi
+    from refimpl.parallel.communicators import Mpi
 
 GPUS = Path("/proc/driver/nvidia/gpus")  #: a folder a GPU of this machine
 
@@ -29,7 +29,7 @@ Work = Callable[[argparse.Namespace, "Communicator"], int]
 def as_rank(options: argparse.Namespace, work: Work) -> int:
     """The command as one of the ranks that MPI's launcher has started; its exit status."""
     from refimpl.backend import RankFailed
-    from refimpl.backend.communicators import Mpi
+    from refimpl.parallel.communicators import Mpi
 
     communicator = Mpi(options.parser.prog)
     take_share(communicator)
@@ -80,7 +80,7 @@ def tell_ranks(prog: str, why: str, status: int) -> bool:
     if "mpi4py.MPI" in sys.modules:  # it was one of them, or its MPI is not theirs
         return started.rank > 0
     from refimpl.backend import RunError
-    from refimpl.backend.communicators import Mpi
+    from refimpl.parallel.communicators import Mpi
 
     try:
         communicator = Mpi(prog, otherwise=why)

@@ -65,7 +65,7 @@ FAULTS = (
     ),
     Fault(
         "the first weights do not depend on the tensor's name",
-        "refimpl/backend/initial_state.py",
+        "refimpl/network/initial_state.py",
         'f"{seed}/{name}".encode()',
         'f"{seed}/".encode()',
         "tests/refimpl/backend",
@@ -101,10 +101,10 @@ FAULTS = (
     ),
     Fault(
         "each process adds its own gradient first",
-        "refimpl/backend/communicators.py",
+        "refimpl/parallel/communicators.py",
         "total = rows[0]\n                for other in rows[1:]:",
         "total = rows[rank].copy()\n                for other in (*rows[:rank], *rows[rank + 1 :]):",
-        "tests/refimpl/backend/test_communicators.py",
+        "tests/refimpl/parallel/test_communicators.py",
         slow=True,
     ),
     Fault(
@@ -162,14 +162,14 @@ FAULTS = (
         "refimpl/backend/trainer.py",
         "if not np.isfinite(self._losses).all():",
         "if not np.isfinite(self._losses[self.communicator.rank]):",
-        "tests/refimpl/backend/test_communicators.py",
+        "tests/refimpl/parallel/test_communicators.py",
     ),
     Fault(
         "the first rank does not say which rank failed",
         "refimpl/backend/run_errors.py",
         'super().__init__(f"rank {rank}: {why}")',
         "super().__init__(why)",
-        "tests/refimpl/backend/test_communicators.py",
+        "tests/refimpl/parallel/test_communicators.py",
     ),
     Fault(
         "a script says that a wait implies what it does not order",

@@ -10,9 +10,9 @@ import pytest
 
 from kernels.targets import emulated
 from refimpl.backend import Communicator, DeviceFailed, RunError, Trainer
-from refimpl.backend.communicators import in_threads
 from refimpl.names.networks import build
 from refimpl.names.presets import setup
+from refimpl.parallel.communicators import in_threads
 from refimpl.planner import Program, plan
 from tests.gpu_device import BACKEND
 from tests.refimpl.backend.ranks import LEARNT

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from refimpl.backend.initial_state import constants
 from refimpl.machine.catalogues import options
 from refimpl.network import Call, Network, Output, Setting, Tensor
+from refimpl.network.initial_state import constants
 
 Arrays = dict[str, np.ndarray]
 

@@ -28,7 +28,6 @@ import refimpl
 from refimpl.accudnn.tuner import warmed_up
 from refimpl.backend import checkpoint
 from refimpl.backend.data import load_npz
-from refimpl.backend.initial_state import state_tensors
 from refimpl.cli import main, status_of
 from refimpl.cli.tuned_file import TunedFile, tuned_file
 from refimpl.combined import load as load_fates
@@ -38,6 +37,7 @@ from refimpl.machine.measure import measure
 from refimpl.machine.measured_profile import load as load_profile
 from refimpl.names.networks import build
 from refimpl.network import Builder, Network
+from refimpl.network.initial_state import state_tensors
 from refimpl.points.many_plans import read as read_rows
 from refimpl.report.allocation_log import read_rmm
 from tests.refimpl.damage import VALUES, archive, damaged_bytes, damaged_csv, damaged_json, members, npy

@@ -16,12 +16,12 @@ import pytest
 import refimpl
 from refimpl import data
 from refimpl.backend import CopiesEarly, CopiesLate, Drawn, LegalOrder, Trainer
-from refimpl.backend.initial_state import initial_state, state_tensors
 from refimpl.machine import MACHINES, Machine
 from refimpl.names.by_name import budget_bytes
 from refimpl.names.networks import LATER
 from refimpl.names.presets import PRESETS
 from refimpl.network import Network
+from refimpl.network.initial_state import initial_state, state_tensors
 from refimpl.planner import DoesNotFit, Program
 from refimpl.studies.transformers.outcomes import budgets
 

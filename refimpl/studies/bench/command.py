@@ -114,7 +114,7 @@ def shown(options: argparse.Namespace, report: Report, *remarks: str) -> int:
 
 def all_reduce(options: argparse.Namespace, communicator: Communicator) -> int:
     """The all-reduce beside MPI's own."""
-    from refimpl.backend.communicators import Mpi
+    from refimpl.parallel.communicators import Mpi
     from refimpl.studies.bench import reducing
 
     if communicator.size < 2 or not isinstance(communicator, Mpi):

@@ -21,8 +21,8 @@ from math import isqrt
 from typing import Any
 
 from refimpl.backend import data
-from refimpl.backend.initial_state import initial_state
 from refimpl.network import Layer, Network, Output
+from refimpl.network.initial_state import initial_state
 
 PLAIN = "plain"
 WAYS = (PLAIN, "checkpointing", "on the host")

@@ -16,13 +16,13 @@ from statistics import median
 import numpy as np
 
 from refimpl.backend import Communicator, Trainer
-from refimpl.backend.communicators import Mpi
 from refimpl.machine import Timeline, wire_bytes
 from refimpl.machine.here import processor
 from refimpl.machine.timing import Run, by, least_in_turns
 from refimpl.names.machines import named as machine_named
 from refimpl.names.networks import build
 from refimpl.names.presets import baseline
+from refimpl.parallel.communicators import Mpi
 from refimpl.planner import plan
 from refimpl.text import duration, size
 

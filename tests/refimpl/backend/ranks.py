@@ -19,9 +19,9 @@ import pytest
 
 import refimpl
 from refimpl.backend import Communicator, Drawn, ProgramOrder, RankFailed, Trainer
-from refimpl.backend.communicators import Mpi
 from refimpl.machine import wire_bytes
 from refimpl.names.networks import build
+from refimpl.parallel.communicators import Mpi
 from refimpl.studies.bench.reducing import seconds_of
 
 #: Few numbers; two messages of them, for 2 ranks or for more; more than are summed at once; more than are put side by

@@ -12,8 +12,8 @@ import pytest
 
 from refimpl.backend import CheckpointError, Trainer, checkpoint
 from refimpl.backend.checkpoint import algorithms, without_algorithm
-from refimpl.backend.initial_state import state_tensors
 from refimpl.network import Builder, Network
+from refimpl.network.initial_state import state_tensors
 from refimpl.slots.baseline import NoOffload, NoPrefetch
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import differing, small_network, small_program, trained, trainer

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from refimpl.backend import CheckpointError, RunError, Trainer
-from refimpl.backend.communicators import in_threads
 from refimpl.backend.schedules import Schedule
 from refimpl.names.networks import build
 from refimpl.network import SUPERNEURONS, VDNN, VDNNPP, Builder, Conventions, Network, NetworkError
 from refimpl.network.kinds import TRAITS
+from refimpl.parallel.communicators import in_threads
 from tests.messages import raises_naming
 from tests.refimpl.backend.ranks import trained as trained_by_ranks
 from tests.refimpl.backend.running import (

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 from refimpl.backend import Communicator, RankFailed, checkpoint
-from refimpl.backend.communicators import in_threads
 from refimpl.cli import parser
 from refimpl.cli.parallel import same_command
 from refimpl.cli.parser import Fail
 from refimpl.cli.run import trained
 from refimpl.machine import wire_bytes
+from refimpl.parallel.communicators import in_threads
 from tests.matrix import more
 from tests.refimpl.backend.processes import MPIEXEC, mpiexec, needs_mpi
 

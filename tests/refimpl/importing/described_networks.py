@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from refimpl.backend.initial_state import first_values
 from refimpl.names.networks import FAMILIES, NETWORKS, build, tiny_bert, tiny_gpt
 from refimpl.network import Builder, Network
 from refimpl.network.accounting import network_wide, summary, total
 from refimpl.network.call import Call
+from refimpl.network.initial_state import first_values
 
 TABLE = Path(__file__).parents[2] / "data" / "networks.txt"
 

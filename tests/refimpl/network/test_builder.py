@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from kernels.checks.arguments import KernelError
 from kernels.checks.conv_shape import ConvShape
 from kernels.fast import batchnorm, clip, layernorm, lrn, mean_loss, pixel_softmax, pool, rmsnorm, rotary
-from refimpl.backend.initial_state import spread
 from refimpl.machine.convolution import Convolution
 from refimpl.network import SUPERNEURONS, Builder, Layer, NetworkError
 from refimpl.network.builder import LARGEST_HEAD, LARGEST_LRN, LAYERS
 from refimpl.network.conventions import VDNNPP
+from refimpl.network.initial_state import spread
 from refimpl.network.kinds import TRAITS
 from refimpl.network.shapes import (
     clip_parts,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refimpl.backend.initial_state import STATE_KINDS, drawn, initial_state
 from refimpl.network import Builder, Network
+from refimpl.network.initial_state import STATE_KINDS, drawn, initial_state
 from tests.refimpl.backend.running import small_network
 
 

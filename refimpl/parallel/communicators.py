@@ -31,10 +31,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kernels.targets.cpu.build import load_source
-from refimpl.backend import guard
 from refimpl.backend.alone import Communicator
 from refimpl.backend.run_errors import RankFailed, RunError
 from refimpl.machine import here
+from refimpl.parallel import guard
 
 CHUNK = 1 << 14  #: numbers summed at once: they stay in the processor's cache
 LONGEST_EAGER = 2000  #: numbers of the longest message that MPICH sends eagerly; two are faster than a longer one
@@ -139,7 +139,7 @@ class Mpi(Communicator):
 
     Signals that stop a process are noted: the ranks agree on them once an iteration.  Before the first one they are
     raised at once, and the other ranks are told.  A process that is killed cannot say so: the launcher ends the others,
-    and a guard (`refimpl.backend.guard`) says which one it was.
+    and a guard (`refimpl.parallel.guard`) says which one it was.
 
     Args:
         program: the command's name, for what the guard says.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from refimpl.backend import communicators, guard
+from refimpl.parallel import communicators, guard
 from tests.messages import lacks
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the guard needs Linux's pidfd_open")

@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refimpl.backend import RankFailed, RunError, communicators
-from refimpl.backend.communicators import Mpi
+from refimpl.backend import RankFailed, RunError
 from refimpl.machine.here import Launched
+from refimpl.parallel import communicators
+from refimpl.parallel.communicators import Mpi
 from tests.messages import lacks, raises_naming
-from tests.refimpl.backend import stand_in_mpi
 from tests.refimpl.backend.ranks import contract
+from tests.refimpl.parallel import stand_in_mpi
 
 
 class Guard:
