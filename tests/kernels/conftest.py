@@ -28,8 +28,12 @@ ROUNDED = (
 )  # fmt: skip
 #: Plain kernels that do so.
 PLAIN_ROUNDED = (
-    "batchnorm_backward_data", "batchnorm_update_running", "lrn_forward", "lrn_backward", "sgd_update",
-    "softmax_forward", "softmax_cross_entropy",
+    "adamw_average", "adamw_update", "attention_backward", "attention_forward", "batchnorm_backward_data",
+    "batchnorm_update_running", "gelu_backward", "gelu_forward", "gelu_tanh_backward", "gelu_tanh_forward",
+    "lrn_backward", "lrn_forward", "mean_loss_binary_backward", "mean_loss_binary_forward",
+    "pixel_softmax_cross_entropy", "pixel_softmax_forward", "rotary_turn", "scores_softmax", "sgd_update",
+    "sigmoid_forward", "silu_backward", "silu_forward", "softmax_cross_entropy", "softmax_forward",
+    "tanh_forward",
 )  # fmt: skip
 LAST_BITS = 3e-7  #: of the largest number of an array
 

@@ -10,19 +10,23 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+import kernels
 from kernels.checks import reference
 from kernels.fast import pool as pool_shapes
 from kernels.targets import cpu
 
-FAMILIES = (
-    "batchnorm", "concat", "conv", "dropout", "elementwise", "fc", "join", "lrn", "pool", "relu", "sgd", "softmax",
-)  # fmt: skip
+#: The plain files that have a faster twin.
+FAMILIES = sorted(
+    {path.stem for path in Path(kernels.__file__).parent.glob("[a-z]*.py")}
+    & {path.stem for path in (Path(kernels.__file__).parent / "fast").iterdir()}
+)
 FAST, PLAIN = (
     SimpleNamespace(**{name: importlib.import_module(f"{package}.{name}") for name in FAMILIES})
     for package in ("kernels.fast", "kernels")
@@ -174,16 +178,228 @@ def joined(storey: Any, random: np.random.Generator) -> list[np.ndarray]:
     return [y, *dxs, total]
 
 
+def activated(family: str, reads: str, **options: float | str) -> Operation:
+    """One whose gradient is computed from x or from y; the gradient in place."""
+
+    def operation(storey: Any, random: np.random.Generator) -> list[np.ndarray]:
+        x = 4 * maps(random)
+        y, dx = nothing(*x.shape), normal(random, *x.shape)
+        getattr(storey, family).forward(x, y, **options)
+        getattr(storey, family).backward(x if reads == "x" else normal(random, *x.shape), dx, dx, **options)
+        return [y, dx]
+
+    return operation
+
+
+def averaged(storey: Any, random: np.random.Generator) -> list[np.ndarray]:
+    w, mean, square = normal(random, 300), normal(random, 300), normal(random, 300) ** 2
+    storey.adamw.update(w, normal(random, 300), mean, square, iteration=int(random.integers(9)), rate=0.1, decay=0.1)
+    return [w, mean, square]
+
+
+def clipped(storey: Any, random: np.random.Generator) -> list[np.ndarray]:
+    gradients, squares, norm = [normal(random, 5000), normal(random, 7)], nothing(3), nothing(1)
+    for dw, place in zip(gradients, (0, 2), strict=True):
+        storey.clip.square(dw, squares, place=place)
+    storey.clip.norm(squares, norm)
+    for dw in gradients:
+        storey.clip.apply(norm, dw, max_norm=(1.0, 100.0)[int(random.integers(2))])
+    return [squares, norm, *gradients]
+
+
+def moved(storey: Any, random: np.random.Generator) -> list[np.ndarray]:
+    """Channels shuffled, permuted and taken, maps padded, images dropped: numbers that are copied."""
+    x = normal(random, 3, 6, *pair(random, 4, 8))
+    made = [nothing(*x.shape) for _ in range(6)]
+    groups, order = {"groups": int(random.choice([1, 2, 3, 6]))}, random.permutation(6).astype(np.int32)
+    storey.channel_shuffle.forward(x, made[0], **groups)
+    storey.channel_shuffle.backward(x, made[1], **groups)
+    storey.permute_channels.forward(x, order, made[2])
+    storey.permute_channels.backward(x, order, made[3])
+    draw = {"probability": 0.5, "seed": int(random.integers(2**40)), "layer": 3, "iteration": 2**33 + 1}
+    storey.drop_path.forward(x, made[4], **draw)
+    storey.drop_path.backward(x, made[5], **draw)
+    for axis in (1, 2):
+        start, count = int(random.integers(3)), int(random.integers(1, 3))
+        y = nothing(*x.shape[:axis], count, *x.shape[axis + 1 :])
+        dy, dx = normal(random, *y.shape), nothing(*x.shape)
+        storey.take.forward(x, y, axis=axis, start=start)
+        storey.take.backward(dy, dx, axis=axis, start=start)
+        made += [y, dx]
+    pad = (*pair(random, 0, 2), *pair(random, 0, 2))
+    y, dx = nothing(3, 6, x.shape[2] + pad[0] + pad[2], x.shape[3] + pad[1] + pad[3]), nothing(*x.shape)
+    storey.pad.forward(x, y, pad=pad, value=0.5)
+    storey.pad.backward(normal(random, *y.shape), dx, pad=pad)
+    return [*made, y, dx]
+
+
+def learnt_tokens(storey: Any, random: np.random.Generator) -> list[np.ndarray]:
+    """A token before an image's own, positions, an embedding whose table has a gradient already, or has none."""
+    x, w = maps(random), normal(random, 9)
+    images, channels, area = x.shape[0], x.shape[1], x[0, 0].size
+    y, dx, dw = nothing(images, channels, 1 + area, 1), nothing(*x.shape), nothing(channels, 1)
+    storey.prepend.forward(x, w[:channels].reshape(-1, 1).copy(), y)
+    storey.prepend.backward(normal(random, *y.shape), dx, dw)
+    placed, dplaces = x.copy(), nothing(*x.shape[1:])
+    storey.position.forward(placed, normal(random, *x.shape[1:]), placed)  # in place
+    storey.position.backward(x, dplaces)
+    tokens = random.integers(-1, 9, (images, area)).astype(np.int32)
+    embedded, dtable = nothing(images, channels, area), normal(random, 8, channels)
+    storey.embedding.forward(tokens, normal(random, 8, channels), embedded)
+    how: dict[str, Any] = {"added": bool(random.integers(2)), "padding": (None, 3)[int(random.integers(2))]}
+    workspace = np.empty(2 * tokens.size, np.float32)
+    storey.embedding.backward(tokens, normal(random, *embedded.shape), dtable, **how, workspace=workspace)
+    return [y, dx, dw, placed, dplaces, embedded, dtable]
+
+
+def positions_alike(storey: Any, random: np.random.Generator) -> list[np.ndarray]:
+    x = maps(random)
+    y, dw = nothing(*x.shape), nothing(x.shape[1])
+    storey.position.forward(x, normal(random, x.shape[1]), y)
+    storey.position.backward(x, dw)
+    return [y, dw]
+
+
+def gated(storey: Any, random: np.random.Generator) -> list[np.ndarray]:
+    """By a gate of x's shape, whose gradient has no sum."""
+    x, gate, dx = (normal(random, 3, 4, 5, 7) for _ in range(3))
+    y, dgate = nothing(*x.shape), nothing(*x.shape)
+    storey.mul.forward(x, gate, y)
+    storey.mul.backward(x, gate, dx, dx, dgate)
+    return [y, dx, dgate]
+
+
+def scaled(storey: Any, random: np.random.Generator) -> list[np.ndarray]:
+    """By a number a map, and by a learnt one a channel."""
+    x = maps(random)
+    gate, w = normal(random, *x.shape[:2], 1, 1), normal(random, x.shape[1])
+    y, z, dx, dz = nothing(*x.shape), nothing(*x.shape), normal(random, *x.shape), normal(random, *x.shape)
+    dgate, dw = nothing(*gate.shape), nothing(*w.shape)
+    storey.mul.forward(x, gate, y)
+    storey.mul.backward(x, gate, dx, dx, dgate)
+    storey.scale.forward(x, w, z)
+    storey.scale.backward(x, w, dz, dz, dw, workspace=np.empty(gate.size, np.float32))
+    return [y, dx, dgate, z, dz, dw]
+
+
+def larger(mode: str) -> Operation:
+    def operation(storey: Any, random: np.random.Generator) -> list[np.ndarray]:
+        x, how = maps(random), {"mode": mode, "align_corners": mode == "bilinear" and bool(random.integers(2))}
+        y, dx = nothing(*x.shape[:2], *pair(random, 1, 12)), nothing(*x.shape)
+        storey.upsample.forward(x, y, **how)
+        storey.upsample.backward(normal(random, *y.shape), dx, **how)
+        return [y, dx]
+
+    return operation
+
+
+def mean_of(error: str) -> Operation:
+    def operation(storey: Any, random: np.random.Generator) -> list[np.ndarray]:
+        x = 4 * maps(random)
+        targets = random.random(x.shape, dtype=np.float32)
+        losses, dx, y = nothing(len(x)), nothing(*x.shape), nothing(*x.shape)
+        storey.mean_loss.forward(x, targets, losses, error=error, workspace=np.empty(len(x), np.float32))
+        storey.mean_loss.backward(x, targets, dx, error=error, weight=0.5)
+        storey.mean_loss.sigmoid(x, y)
+        return [losses, dx, y]
+
+    return operation
+
+
+def segmented(storey: Any, random: np.random.Generator) -> list[np.ndarray]:
+    """Some pixels do not count, as one class does not; in place."""
+    y = 2 * maps(random)
+    labels = random.integers(0, y.shape[1], (len(y), *y.shape[2:])).astype(np.int32)
+    losses, counted, ignored = nothing(len(y)), nothing(1), {"ignore_index": (0, 255)[int(random.integers(2))]}
+    labels[:, 0, 0] = y.shape[1] - 1 or 1 if ignored["ignore_index"] == 0 else 255
+    storey.pixel_softmax.forward(y, y)
+    probabilities, workspace = y.copy(), np.empty(2 * len(y), np.float32)
+    storey.pixel_softmax.cross_entropy(y, labels, losses, counted, **ignored, workspace=workspace)
+    storey.pixel_softmax.backward(y, labels, counted, y, **ignored, weight=0.5)
+    return [probabilities, losses, counted, y]
+
+
+def normalised_sets(storey: Any, random: np.random.Generator) -> list[np.ndarray]:
+    """Of each position, of groups of channels, and by the root of the squares; with weights and without; in place."""
+    x, made = normal(random, int(random.integers(1, 4)), 2 * int(random.integers(2, 7)), *pair(random, 1, 5)) + 3, []
+    (images, channels), area, affine = x.shape[:2], x[0, 0].size, bool(random.integers(2))
+    weights = [normal(random, channels) if affine else None for _ in range(2)]
+    for groups in (None, 2):
+        slopes = [nothing(channels) if affine else None for _ in range(2)]
+        kept = [nothing(images, groups or area) for _ in range(2)]
+        y, dx, workspace = nothing(*x.shape), normal(random, *x.shape), np.empty(1000, np.float32)
+        storey.layernorm.forward(x, *weights, y, *kept, groups=groups)
+        storey.layernorm.backward(x, weights[0], *kept, dx, dx, *slopes, groups=groups, workspace=workspace)
+        made += [y, *kept, dx, *slopes]
+    y, dx, inverse, dgamma = nothing(*x.shape), normal(random, *x.shape), nothing(images, area), slopes[0]
+    storey.rmsnorm.forward(x, weights[0], y, inverse)
+    storey.rmsnorm.backward(x, weights[0], inverse, dx, dx, dgamma, workspace=workspace)
+    return [array for array in (*made, y, inverse, dx, dgamma) if array is not None]
+
+
+def turned(storey: Any, random: np.random.Generator) -> list[np.ndarray]:
+    groups, together, half = (int(random.integers(1, 4)) for _ in range(3))
+    packed = bool(random.integers(2))
+    heads = groups * together
+    x = normal(random, 2, 2 * half * (heads + 2 * groups if packed else heads), int(random.integers(1, 40)), 1)
+    how: dict[str, Any] = {"heads": heads, "kv_heads": groups, "packed": packed, "rotated": (None, 2)[half % 2]}
+    how["neighbours"] = bool(random.integers(2))
+    y, dx = nothing(*x.shape), x.copy()
+    storey.rotary.forward(x, y, **how)
+    storey.rotary.backward(dx, dx, **how)
+    return [y, dx]
+
+
+def attended(storey: Any, random: np.random.Generator) -> list[np.ndarray]:
+    """From one map and from three, by heads that share keys."""
+    groups, together, width = (int(random.integers(1, 4)) for _ in range(3))
+    queries, keys = pair(random, 1, 9)
+    heads, packed, causal = groups * together, bool(random.integers(2)), bool(random.integers(2))
+    keys = queries if packed or causal else keys
+    channels = [(heads + 2 * groups, queries)] if packed else [(heads, queries), (groups, keys), (groups, keys)]
+    inputs = [normal(random, 2, count * width, tokens, 1) for count, tokens in channels]
+    y, dxs = nothing(2, heads * width, queries, 1), [nothing(*x.shape) for x in inputs]
+    how: dict[str, Any] = {"heads": heads, "kv_heads": groups, "causal": causal}
+    workspace = np.empty(4 * groups * queries * keys, np.float32)
+    storey.attention.forward(inputs, y, **how, workspace=workspace)
+    storey.attention.backward(inputs, normal(random, *y.shape), dxs, **how, workspace=workspace)
+    return [y, *dxs]
+
+
+def mixed(storey: Any, random: np.random.Generator) -> list[np.ndarray]:
+    """Probabilities as a map, and the values that they mix."""
+    heads, width, tokens = (int(random.integers(1, most)) for most in (4, 5, 9))
+    x, values = normal(random, 2, 2 * heads * width, tokens, 1), normal(random, 2, heads * width, tokens, 1)
+    p, y, dx, dvalues = nothing(2, heads, tokens, tokens), *(nothing(*one.shape) for one in (values, x, values))
+    causal = {"causal": bool(random.integers(2))}
+    storey.scores.forward(x, p, heads=heads, **causal)
+    storey.scores.softmax(p, **causal)
+    storey.mix.forward(p, values, y, **causal)
+    dp = nothing(*p.shape)
+    storey.mix.backward(p, values, normal(random, *y.shape), dp, dvalues, **causal)
+    storey.scores.softmax_backward(p, dp, **causal)
+    storey.scores.backward(x, dp, dx, heads=heads, **causal)
+    return [p, y, dp, dx, dvalues]
+
+
 #: Operations whose sums have one natural order: the bits are those of the fast kernels.
 SAME_BITS: dict[str, Operation] = {
     "conv": convolution, "max": pooling("max"), "average": pooling("average"),
     "fc backward": fully_connected, "relu": rectified, "dropout": dropped, "sgd": learnt, "concat and join": joined,
+    "hardsigmoid": activated("hardsigmoid", "y"), "hardswish": activated("hardswish", "x"),
+    "leaky_relu": activated("leaky_relu", "y", negative_slope=0.2), "adamw": averaged, "moved": moved,
+    "tokens": learnt_tokens, "gate": gated, "nearest": larger("nearest"),
 }  # fmt: skip
 #: The fast kernels cut these sums into pieces; or LLVM vectorises the products of one of the two, and then it does not
 #: fuse them with their sum.
 ROUNDED: dict[str, Operation] = {
     "groups": groups, "conv bias": bias_gradient, "fc forward": fully_connected_forward, "softmax": classified,
-    "batchnorm": normalised, "lrn": responses,
+    "batchnorm": normalised, "lrn": responses, "clip": clipped, "positions alike": positions_alike, "scale": scaled,
+    "bilinear": larger("bilinear"), "squared": mean_of("squared"), "layernorm and rmsnorm": normalised_sets,
+    "gelu": activated("gelu", "x"), "gelu by tanh": activated("gelu", "x", approximate="tanh"),
+    "silu": activated("silu", "x"), "sigmoid": activated("sigmoid", "y"), "tanh": activated("tanh", "y"),
+    "binary": mean_of("binary"), "pixel_softmax": segmented, "rotary": turned, "attention": attended,
+    "scores and mix": mixed,
 }  # fmt: skip
 OPERATIONS = SAME_BITS | ROUNDED
 

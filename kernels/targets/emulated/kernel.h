@@ -3,7 +3,7 @@
  * The translated source defines, before it includes this: SITES (global and local accesses), SHARED_TOTAL (bytes of
  * shared memory with red zones), LOCAL_BYTES (a thread's local memory), SHADOWS (whether it has shadows), DEEPEST (calls of recursive functions within each
  * other), WARPS (whether it has warp operations) and the tables `site_text`, `site_line` and `shared_arrays`.  RACES:
- * whether races are looked for. */
+ * whether races are looked for.  TABLES: arrays of constants, in `tables`. */
 #pragma once
 #include <math.h>
 #include <setjmp.h>
@@ -166,6 +166,13 @@ COLD void resolve(Context *C, const Thread *T, uint64_t a, unsigned bytes, int s
         snprintf(text, sizeof text, "a misaligned %s of %u bytes at %#llx", how < WRITE ? "read" : "write", bytes, (unsigned long long)a);
         fail(C, T, text, site, "");
     }
+    for (int i = 0; i < TABLES && how < WRITE; i++) {
+        uint64_t lo = (uint64_t)tables[i].lo, hi = lo + tables[i].bytes;
+        if (a >= lo && a + bytes <= hi) {
+            remember(C, site, -1, lo, hi, bytes, alignment);
+            return;
+        }
+    }
     const Array *nearest = NULL;
     for (int i = 0; i < launch->array_count; i++) {
         Array *array = &launch->arrays[i];
@@ -189,6 +196,7 @@ INLINE void *global(Context *C, const Thread *T, uint64_t a, unsigned bytes, uns
     Site *s = &C->site[site];
     if (UNLIKELY(outside(s, a, alignment))) resolve(C, T, a, bytes, site, how, alignment);
 #if RACES
+    if (s->array < 0) return (void *)a; /* of constants */
     const Array *array = &C->launch->arrays[s->array];
     uint64_t word = (a - array->lo) / 4;
     look_for_races(C, T, C->global_shadow[s->array] + word, bytes, how, site, array->name, word);
@@ -297,6 +305,8 @@ INLINE uint64_t bfi_b64(uint64_t a, uint64_t b, uint32_t from, uint32_t count) {
     uint64_t mask = (count > 63 ? ~0ull : (1ull << count) - 1) << from;
     return (b & ~mask) | (a << from & mask);
 }
+/* A sum whose carry the next instruction adds. */
+INLINE uint32_t add_cc(uint32_t *carry, uint32_t a, uint32_t b) { return *carry = a + b < a, a + b; }
 INLINE uint32_t prmt(uint32_t a, uint32_t b, uint32_t select) {
     uint64_t both = (uint64_t)b << 32 | a;
     uint32_t r = 0;
@@ -320,6 +330,10 @@ INLINE float flush(float a) { return __builtin_fabsf(a) < 0x1p-126f ? __builtin_
 INLINE float ex2_ftz(float a) { return flush(exp2f(flush(a))); }
 INLINE float lg2_ftz(float a) { return flush(log2f(flush(a))); }
 /* Rounded down: the double nearest to the sum, its error, and one step down if the float is above it. */
+INLINE float add_rz(float a, float b) {
+    float sum = a + b, from_b = sum - a, left = (a - (sum - from_b)) + (b - from_b); /* the sum's error, exact */
+    return (left < 0 && sum > 0) || (left > 0 && sum < 0) ? nextafterf(sum, 0) : sum;
+}
 INLINE float fma_rm(float a, float b, float c) {
     double p = (double)a * b, s = p + c, t = s - p, e = (p - (s - t)) + (c - t);
     float f = (float)s;

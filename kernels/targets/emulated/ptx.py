@@ -81,6 +81,7 @@ class PtxModule:
     shared: dict[str, Variable]
     shared_bytes: int  #: without red zones: what a GPU would give to a block
     dynamic: str | None  #: the name of the array whose size a launch gives
+    tables: dict[str, tuple[int, str]]  #: arrays of constants: name → alignment, and bytes as "8, 93, 141"
     local_bytes: int
 
     @property
@@ -125,7 +126,9 @@ def parse(ptx: str) -> PtxModule:
             function.local.offset = aligned(local_bytes, 16)
             local_bytes = function.local.offset + function.local.nbytes
         functions[name] = function
-    return PtxModule(functions, shared, shared_bytes, dynamic, local_bytes)
+    constants = re.findall(r"\.(?:global|const)\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[\d+\]\s*=\s*\{([^}]*)\}", text)
+    tables = {name: (int(alignment), values) for alignment, name, values in constants}
+    return PtxModule(functions, shared, shared_bytes, dynamic, tables, local_bytes)
 
 
 def _shared(text: str) -> tuple[dict[str, Variable], int, str | None]:

@@ -51,15 +51,20 @@ INTEGER = {
     "popc": ("u", "__builtin_popcountll({0})"), "clz": ("u", "clz_{t}({0})"), "brev": ("u", "brev_{t}({0})"),
     "bfe": ("u", "bfe_{t}({0}, {1}, {2})"), "bfi": ("u", "bfi_{t}({0}, {1}, {2}, {3})"),
     "prmt": ("u", "prmt({0}, {1}, {2})"), "shf.l.wrap": ("u", "shf_l({0}, {1}, {2})"),
+    "mad.lo.cc": ("u", "add_cc(&carry, {0} * {1}, {2})"), "madc.hi": ("u", "mulhi_u32({0}, {1}) + {2} + carry"),
     "shf.r.wrap": ("u", "shf_r({0}, {1}, {2})"), "lop3": ("u", "lop3({0}, {1}, {2}, {3})"),
 }  # fmt: skip
 SHIFTS = ("shl", "shr")  #: their second operand has 32 bits, whatever the first has
-ONLY = {"brev": ("b32",), "bfe": ("u32",), "bfi": ("b32", "b64"), "clz": ("b32", "b64"), "abs": ("s16", "s32", "s64")}
+ONLY = {
+    "brev": ("b32",), "bfe": ("u32",), "bfi": ("b32", "b64"), "clz": ("b32", "b64"), "abs": ("s16", "s32", "s64"),
+    "mad.lo.cc": ("u32",), "madc.hi": ("u32",),
+}  # fmt: skip
 
 #: Instructions on f32 and on f64.
 F32 = {
     "add": "{0} + {1}", "add.rn": "{0} + {1}", "sub": "{0} - {1}", "sub.rn": "{0} - {1}", "mul": "{0} * {1}",
-    "mul.rn": "{0} * {1}", "fma.rn": "__builtin_fmaf({0}, {1}, {2})", "fma.rm": "fma_rm({0}, {1}, {2})",
+    "add.rz": "add_rz({0}, {1})", "mul.rn": "{0} * {1}",
+    "fma.rn": "__builtin_fmaf({0}, {1}, {2})", "fma.rm": "fma_rm({0}, {1}, {2})",
     "div.rn": "{0} / {1}", "rcp.rn": "1.0f / {0}", "sqrt.rn": "__builtin_sqrtf({0})", "neg": "-{0}",
     "abs": "__builtin_fabsf({0})", "min": "fmin_ptx({0}, {1})", "max": "fmax_ptx({0}, {1})",
     "copysign": "__builtin_copysignf({1}, {0})", "ex2.approx": "exp2f({0})", "lg2.approx": "log2f({0})",
@@ -70,6 +75,7 @@ F32 = {
 F64 = {
     "add": "{0} + {1}", "add.rn": "{0} + {1}", "sub": "{0} - {1}", "sub.rn": "{0} - {1}", "mul": "{0} * {1}",
     "mul.rn": "{0} * {1}", "fma.rn": "__builtin_fma({0}, {1}, {2})", "div.rn": "{0} / {1}", "rcp.rn": "1.0 / {0}",
+    "rcp.approx": "u2d(d2u(1.0 / {0}) & ~0xffffffffull)",
     "sqrt.rn": "__builtin_sqrt({0})", "neg": "-{0}", "abs": "__builtin_fabs({0})", "min": "dmin_ptx({0}, {1})",
     "max": "dmax_ptx({0}, {1})", "copysign": "__builtin_copysign({1}, {0})",
 }  # fmt: skip
@@ -132,6 +138,8 @@ class Translator:
             return f"{self._module.shared[operand].offset}{suffix}"
         if operand == self._module.dynamic:
             return f"{self._module.shared_total}{suffix}"
+        if operand in self._module.tables:
+            return f"(uint64_t){c_name(operand)}"
         if self._function.local is not None and operand == self._function.local.name:
             own = self._function.local
             deeper = f" + {aligned(own.nbytes, 16)} * (S->progress.depth - 1)" if self._is_recursive else ""
@@ -361,7 +369,7 @@ class Translator:
         return self.put(to, template.format(*values, t=kind, site=site), "u32" if key in ("popc", "clz") else kind)
 
     def _floating(self, i: Instruction, kind: str) -> str:
-        table, flushes = F32 if kind == "f32" else F64, "ftz" in i.op
+        table, flushes = (F32, "ftz" in i.op) if kind == "f32" else (F64, False)
         parts = [part for part in i.op[:-1] if part not in ("ftz", "sat")]
         template = table.get(".".join(parts))
         if template is None:
@@ -456,6 +464,7 @@ class Translator:
             if (names := [r for r, own in self._registers.items() if own == kind and r in used])
         ]
         declared += [f"  {kind} {name} = 0;" for kind, name in self.shadows.of(self._registers)]
+        declared += ["  uint32_t carry = 0;"] * any("cc" in i.op for i in function.body if isinstance(i, Instruction))
         cases = [
             f"  case {-number if self._is_warp(position) else number}: "
             + " ".join(f"{name} = S->{name};" for _, name in self._kept(self.live[position]))
@@ -539,9 +548,10 @@ def translate(ptx: str, entry: str, drop_stop: int | None = None) -> str:
     sites += kernel.stops
     parameters = module.functions[entry].parameters
     shared = [f'{{{v.offset}, {v.nbytes}, "shared array {n}"}}' for n, v in enumerate(module.shared.values(), 1)]
+    constants = module.tables.items()
     lines = {
         "SITES": len(sites), "SHARED_TOTAL": module.shared_total, "SHARED_BYTES": module.shared_bytes,
-        "SHARED_ARRAYS": len(shared), "DYNAMIC_SHARED": 48 * 1024 if module.dynamic else 0,
+        "SHARED_ARRAYS": len(shared), "TABLES": len(constants), "DYNAMIC_SHARED": 48 * 1024 if module.dynamic else 0,
         "LOCAL_BYTES": module.local_bytes, "SHADOWS": int(bool(followed)), "DEEPEST": DEEPEST,
         "WARPS": int(any(stop.is_warp_operation for stop in kernel.stops)),
         "PARAMETERS": len(parameters), "PARAMETER_BYTES": max((o + n for _, o, n in parameters), default=0),
@@ -554,6 +564,13 @@ def translate(ptx: str, entry: str, drop_stop: int | None = None) -> str:
         "const int barrier_site[]": ["0", *map(str, barriers)],
         "const struct { unsigned offset, bytes; const char *name; } shared_arrays[]": shared,
         "const unsigned parameter_sizes[]": [str(nbytes) for _, _, nbytes in parameters],
+        **{
+            f"const unsigned char {c_name(name)}[] __attribute__((aligned({n})))": [each]
+            for name, (n, each) in constants
+        },
+        "const struct { const unsigned char *lo; unsigned bytes; } tables[]": [
+            f"{{{c_name(name)}, sizeof {c_name(name)}}}" for name in module.tables
+        ],
     }
     warp = ["  WarpStop warp;"] if lines["WARPS"] else []
     return "\n".join([

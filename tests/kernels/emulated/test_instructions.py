@@ -98,6 +98,7 @@ ROWS: list[tuple[str, str, list[tuple[str, float]], float]] = [
     ("cvt.sat.f32.f32 d, a", "f32", [("f32", 1.5)], 1.0),
     ("cvt.sat.f32.f32 d, a", "f32", [("f32", NAN)], 0.0),
     ("add.f32 d, a, b", "f32", [("f32", 0.1), ("f32", 0.2)], float(np.float32(0.1) + np.float32(0.2))),
+    ("add.rz.f32 d, a, b", "f32", [("f32", 1.0), ("f32", -(2.0**-30))], 1 - 2.0**-24),
     ("sub.rn.f32 d, a, b", "f32", [("f32", 1.0), ("f32", 3.0)], -2.0),
     ("mul.f32 d, a, b", "f32", [("f32", 1e30), ("f32", 1e30)], INF),
     ("mul.ftz.f32 d, a, b", "f32", [("f32", LEAST), ("f32", 1.0)], 0.0),
@@ -124,6 +125,7 @@ ROWS: list[tuple[str, str, list[tuple[str, float]], float]] = [
     ("fma.rn.f64 d, a, b, c", "f64", [("f64", 3.0), ("f64", 2.0), ("f64", 1.0)], 7.0),
     ("min.f64 d, a, b", "f64", [("f64", NAN), ("f64", 2.0)], 2.0),
     ("sqrt.rn.f64 d, a", "f64", [("f64", 2.0)], math.sqrt(2)),
+    ("rcp.approx.ftz.f64 d, a", "f64", [("f64", 3.0)], 0.33333325386047363),  # its low word is 0
     ("mov.b32 d, a", "u32", [("f32", 1.0)], 0x3F800000),
     ("mov.b64 d, {a, b}", "u64", [("u32", 1), ("u32", 2)], 2**33 + 1),
     ("selp.s32 d, a, b, yes", "s32", [("s32", 1), ("s32", 2)], 1),
@@ -327,6 +329,30 @@ def test_a_function_is_called_with_arguments_and_a_result() -> None:
     given, results = np.array([1.25], np.float32), np.zeros(1, np.float32)
     assert run(CALLED + module(body), given, results) == ""
     assert results[0] == 2.5
+
+
+def test_a_carry_is_added_by_the_next_instruction() -> None:
+    body = [
+        "ld.global.u32 %b32_1, [%b64_0]", "mad.lo.cc.u32 %b32_2, %b32_1, %b32_1, %b32_1",
+        "madc.hi.u32 %b32_3, %b32_1, %b32_1, 0", "st.global.u32 [%b64_1], %b32_2", "st.global.u32 [%b64_1+4], %b32_3",
+    ]  # fmt: skip
+    results = np.zeros(2, np.uint32)
+    assert run(module(body), np.full(1, 2**32 - 1, np.uint32), results) == ""
+    assert results.tolist() == [0, 2**32 - 1]  # (2³² - 1)² + 2³² - 1 = (2³² - 1) · 2³²
+
+
+def test_an_array_of_constants_is_read_within_its_bytes() -> None:
+    """Such as the digits of 2/π that reduce a large angle, in the code of math.sin and math.cos."""
+    table = ".global .align 4 .b8 digits[8] = {1, 0, 0, 0, 2, 1, 0, 0};\n"
+    for place, finding, result in ((4, "", 258), (8, "a read of 4 bytes outside of every array", 0)):
+        body = [
+            "mov.u64 %b64_3, digits",
+            f"ld.global.nc.u32 %b32_1, [%b64_3+{place}]",
+            "st.global.u32 [%b64_1], %b32_1",
+        ]
+        results = np.zeros(1, np.uint32)
+        assert finding in run(table + module(body), results.copy(), results)
+        assert results[0] == result
 
 
 @pytest.mark.parametrize(
