@@ -1,4 +1,4 @@
-"""Every layer of a convolutional network as plain Numba CUDA kernels, float32, NCHW, on a GPU or on the CPU.
+"""Every layer of a network as plain Numba CUDA kernels, float32, NCHW, on a GPU or on the CPU.
 
 Here every operation is as one would first write it: a kernel a pass, under Numba's own `@cuda.jit`.  Arrays keep their
 axes, `x[n, c, h, w]`; loops run over `range`; a thread computes one element of the result, or one row or channel where
@@ -13,6 +13,11 @@ arrays: NumPy's on the CPU, device arrays on the GPU.
     conv         grouped: with groups and dilation      pool         maximum and average; pool_to: to a given size
     fc           relu         lrn          batchnorm    softmax      dropout    sgd: the optimiser's step
     concat       join (and fork)                        elementwise  fill, copy, axpy
+    layernorm    rmsnorm      attention    scores, mix: its probabilities as a map, in two layers
+    embedding    position     rotary       prepend: of tokens                      adamw, clip: of gradients
+    mul          scale        upsample     drop_path    take         pad           channel_shuffle, permute_channels
+    gelu         silu         hardswish    sigmoid      hardsigmoid  tanh          leaky_relu
+    mean_loss    pixel_softmax                          other losses
     run          launching a plain kernel               index        where an element is
     copies       between the device and the host        rungs        plain or fast
 

@@ -12,7 +12,7 @@ from kernels.run import flat, run, size
 ZERO = np.float32(0)
 MULTIPLIER_0, MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 WEYL_0, WEYL_1 = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)  # added to the key after a round
-HALF = np.uint64(32)
+WORD = np.uint64(32)  #: bits
 
 
 @cuda.jit(device=True)
@@ -20,8 +20,8 @@ def philox(c0, c1, c2, c3, k0, k1):
     """Four random words (uint32) from a counter of four words and a key of two."""
     for _ in range(10):
         first, second = MULTIPLIER_0 * np.uint64(c0), MULTIPLIER_1 * np.uint64(c2)
-        c0, c1 = np.uint32(np.uint32(second >> HALF) ^ c1 ^ k0), np.uint32(second)
-        c2, c3 = np.uint32(np.uint32(first >> HALF) ^ c3 ^ k1), np.uint32(first)
+        c0, c1 = np.uint32(np.uint32(second >> WORD) ^ c1 ^ k0), np.uint32(second)
+        c2, c3 = np.uint32(np.uint32(first >> WORD) ^ c3 ^ k1), np.uint32(first)
         k0, k1 = np.uint32(k0 + WEYL_0), np.uint32(k1 + WEYL_1)
     return c0, c1, c2, c3
 

@@ -126,22 +126,27 @@ class Sources:
                 self.needs_math |= name == "math"
             else:
                 line = constant_line(function, name)
+                self.needs_math |= "math." in line
                 if self.constants.setdefault(name, line) != line:
                     raise RunError(f"two plain kernels have constants {name}: {self.constants[name]} and {line}")
         self.functions[function.__name__] = inspect.getsource(function).rstrip()
 
     def text(self) -> str:
         """All of them."""
-        constants = "\n".join(dict.fromkeys(self.constants.values()))
+        constants = "\n".join(self.constants.values())
         return "\n\n\n".join(filter(None, (constants, *self.functions.values())))
 
 
 def constant_line(function: Callable[..., Any], name: str) -> str:
-    """The assignment of a constant that a function uses."""
+    """The assignment of a constant that a function uses, alone: of `A, B = 1, 2` and B, `B = 2`."""
     module = inspect.getmodule(function)
     assert module is not None
-    source = inspect.getsource(module)
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign) and name in {x.id for x in ast.walk(node) if isinstance(x, ast.Name)}:
-            return "\n".join(source.splitlines()[node.lineno - 1 : node.end_lineno])
+    for node in ast.parse(inspect.getsource(module)).body:
+        match node:
+            case ast.Assign([ast.Name(id)], value) if id == name:
+                return f"{name} = {ast.unparse(value)}"
+            case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)):
+                for target, value in zip(targets, values, strict=True):
+                    if isinstance(target, ast.Name) and target.id == name:
+                        return f"{name} = {ast.unparse(value)}"
     raise RunError(f"{name}, of {function.__name__}, is not a constant of {module.__name__}")

@@ -8,12 +8,12 @@ was there before.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from kernels.rungs import function_of
 from refimpl.machine.catalogues import options
 from refimpl.network import Call, Network, Output, Setting, Tensor
 from refimpl.network.initial_state import constants
@@ -88,6 +88,7 @@ def run_plainly(
     labels: np.ndarray,
     settings: Mapping[str, float],
     algorithm: Callable[[Call], str] = usual_algorithm,
+    rung: str = "fast",
 ) -> Arrays:
     """One iteration (or one inference).  `state` is changed, losses included; the managed tensors are returned."""
     arrays = dict(state)
@@ -98,12 +99,16 @@ def run_plainly(
             arrays[name] = np.array(given)
     for step in network.steps:
         for call in step.calls:
-            run_call(call, arrays, settings, algorithm)
+            run_call(call, arrays, settings, algorithm, rung)
     return {name: array for name, array in arrays.items() if name not in state}
 
 
 def run_call(
-    call: Call, arrays: Arrays, settings: Mapping[str, float], algorithm: Callable[[Call], str] = lambda call: ""
+    call: Call,
+    arrays: Arrays,
+    settings: Mapping[str, float],
+    algorithm: Callable[[Call], str] = lambda call: "",
+    rung: str = "fast",
 ) -> None:
     """One call, held to its word."""
     for tensor in (*call.reads, *call.updates):
@@ -115,8 +120,7 @@ def run_call(
     given = {name: _array(value, arrays, settings) for name, value in call.arguments.items()}
     if call.choosable:
         given |= {"algorithm": algorithm(call), "workspace": _workspace(call, algorithm(call))}
-    function = getattr(import_module(f"kernels.fast.{call.family}"), call.function.partition(".")[2])
-    function(**given)
+    function_of(call.function, rung)(**given)
     for tensor, was in before.items():
         assert arrays[tensor.name].tobytes() == was.tobytes(), f"{call} changed {tensor}, which it only reads"
     for tensor in call.writes:

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.checks import reference
+from kernels.rungs import RUNGS
 from refimpl.importing import graph, onnx_nodes, torch_module
 from refimpl.machine import cpu_costs, cpu_model
 from refimpl.machine.devices import Cpu
@@ -93,12 +94,13 @@ def builder(kind: str) -> Iterator[str]:
 
 
 def forward_and_backward(kind: str) -> Iterator[str]:
-    """Its calls name functions that there are."""
-    yield from (f"there is no kernels.fast.{name}" for name in families(kind) if not find_spec(f"kernels.fast.{name}"))
-    for call in calls(kind):
-        module, _, function = call.function.partition(".")
-        if not hasattr(importlib.import_module(f"kernels.fast.{module}"), function):
-            yield f"kernels.fast.{module} has no {function}"
+    """Its calls name functions that there are, with plain kernels and with fast ones."""
+    for package in ("kernels", "kernels.fast"):
+        yield from (f"there is no {package}.{name}" for name in families(kind) if not find_spec(f"{package}.{name}"))
+        for call in calls(kind):
+            module, _, function = call.function.partition(".")
+            if not hasattr(importlib.import_module(f"{package}.{module}"), function):
+                yield f"{package}.{module} has no {function}"
 
 
 def numpy_twin(kind: str) -> Iterator[str]:
@@ -263,25 +265,26 @@ def test_a_layer_of_each_kind_trains_as_in_pytorch(kind: str, conventions: str, 
 
 
 def trains_as_in_pytorch(network: Network) -> None:
-    """One iteration, and PyTorch's in double precision."""
+    """One iteration with fast kernels and one with plain ones, and PyTorch's in double precision."""
     from tests.refimpl.by_torch import run_torch
 
-    state = new_state(network)
     images, labels = draw_batch(network)
-    expected = run_torch(network, state, images, labels, SETTINGS)
-    run_plainly(network, state, images, labels, SETTINGS)
-    for name, value in expected.items():
-        room = 1e-4 * max(float(np.abs(value).max()), 1e-6)
-        np.testing.assert_allclose(state[name], value, rtol=0, atol=room, err_msg=name)
+    expected = run_torch(network, new_state(network), images, labels, SETTINGS)
+    for rung in RUNGS:
+        state = new_state(network)
+        run_plainly(network, state, images, labels, SETTINGS, rung=rung)
+        for name, value in expected.items():
+            room = 1e-4 * max(float(np.abs(value).max()), 1e-6)
+            np.testing.assert_allclose(state[name], value, rtol=0, atol=room, err_msg=f"{rung}: {name}")
 
 
 STEP = 2.0**-8  #: of the weights, along a gradient; the loss is rounded to 1e-7 of it
 
 
 def iteration(network: Network, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """All arrays after an iteration that learns nothing, from a copy of the state."""
+    """All arrays after an iteration with plain kernels that learns nothing, from a copy of the state."""
     state = {name: values.copy() for name, values in state.items()}
-    return state | run_plainly(network, state, *draw_batch(network), SETTINGS | {"rate": 0.0})
+    return state | run_plainly(network, state, *draw_batch(network), SETTINGS | {"rate": 0.0}, rung="plain")
 
 
 def loss_of(network: Network, state: dict[str, np.ndarray]) -> float:

@@ -28,7 +28,7 @@ OPTIONS_KEY: dict[str, Callable[[Call], Hashable]] = {
 #: Catalogue → family of calls → the algorithms for one.  cuDNN 4 has no attention: ours is offered instead.
 CATALOGUES: dict[str, dict[str, Callable[[Any], list[Option]]]] = {
     "own": {"conv": own.options, "attention": own_attention.options},
-    "plain": {"conv": own.plain, "attention": own_attention.options},
+    "plain": {"conv": own.plain, "attention": own_attention.plain},
     "cudnn4": {"conv": cudnn4.options, "attention": own_attention.options},
 }  # fmt: skip
 

@@ -7,9 +7,10 @@ Tiles and workspaces are asked of `kernels.fast.attention`, imported when it is 
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from refimpl.machine.catalogues.own import MENU
+from refimpl.machine.catalogues.own import MENU, NAIVE
 from refimpl.machine.work import Option, Work
 from refimpl.network.call import Call
 
@@ -48,6 +49,16 @@ def options(call: Attention) -> list[Option]:
         Option(attention.BEST, workspace, _work(call.pass_, shape, workspace))
         for workspace in sorted(workspaces, reverse=True)
     ]
+
+
+def plain(call: Attention) -> list[Option]:
+    """The plain kernel of this pass, which computes probabilities where it needs them."""
+    from kernels.fast.attention import AttentionShape
+
+    shape = AttentionShape.of("attention", call.inputs, call.heads, call.kv_heads, call.causal)
+    products = {"forward": 3, "backward": 8}[call.pass_]  # those of queries and keys are computed two and three times
+    flops = 2 * products * shape.groups * shape.together * shape.pairs * shape.width
+    return [Option("plain", 0, (Work("products", flops, 4 * sum(map(prod, call.inputs)), speed=NAIVE),))]
 
 
 def _work(pass_: str, shape: AttentionShape, workspace: int) -> tuple[Work, ...]:
