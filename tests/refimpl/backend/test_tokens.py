@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kernels.rungs import RUNGS
 from refimpl.backend import BatchError, Trainer
 from refimpl.network import Builder, Network
 from refimpl.planner import plan
@@ -49,13 +50,15 @@ def test_an_iteration_is_pytorchs(tied: bool, how: dict[str, Any], torch: Any) -
     from tests.refimpl.plainly import ADAMW
 
     made = network(tied).trained_by(**how)
-    state, batch = new_state(made), draw_batch(made)
+    batch = draw_batch(made)
     settings = (ADAMW if made.learning.optimiser == "adamw" else SETTINGS) | {"iteration": 0}
-    expected = run_torch(made, state, *batch, settings)
-    run_plainly(made, state, *batch, settings)
-    for name, value in expected.items():
-        room = 1e-4 * max(float(np.abs(value).max()), 1e-6)
-        np.testing.assert_allclose(state[name], value, rtol=0, atol=room, err_msg=name)
+    expected = run_torch(made, new_state(made), *batch, settings)
+    for rung in RUNGS:
+        state = new_state(made)
+        run_plainly(made, state, *batch, settings, rung=rung)
+        for name, value in expected.items():
+            room = 1e-4 * max(float(np.abs(value).max()), 1e-6)
+            np.testing.assert_allclose(state[name], value, rtol=0, atol=room, err_msg=f"{rung}: {name}")
 
 
 def test_a_shared_table_is_one_weight() -> None:

@@ -23,9 +23,10 @@ from refimpl.machine.cpu_costs import reference
 from refimpl.machine.cpu_model import with_costs
 from refimpl.machine.here import rough_cpu
 from refimpl.memory import DriverCalls
+from refimpl.names.networks import build
 from refimpl.network import Builder
 from refimpl.network.layer import FirstValues
-from refimpl.planner import DoesNotFit, Launch, Program, plan
+from refimpl.planner import Allocate, DoesNotFit, Launch, Program, plan
 from refimpl.planner.instructions import Instruction
 from refimpl.slots.baseline import PerformanceOptimal
 from refimpl.superneurons import LeastRecentlyUsed
@@ -65,6 +66,20 @@ def test_it_learns(program: Program) -> None:
     assert losses[-1] < 0.2 * losses[0]
     assert made.iteration == 40
     assert evaluation.accuracy == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tiny-convnext", "tiny-gpt", "tiny-llama", "tiny-se", "tiny-unet", "tiny-vit"])
+def test_a_network_trains_with_plain_kernels_as_with_fast_ones(name: str) -> None:
+    """In as little memory as possible each, of which the plain kernels need none as workspace."""
+    network, losses = build(name, 2), {}
+    for catalogue in ("own", "plain"):
+        made = small_program(network, on=MACHINE.with_catalogue(catalogue))
+        spaces = [i for i in made.instructions if isinstance(i, Allocate) and i.tensor.kind == "workspace"]
+        assert catalogue == "own" or not spaces
+        with Trainer(made, rate=0.01) as training:
+            losses[catalogue] = [training.step(*draw_batch(network, seed)) for seed in range(3)]
+    assert losses["plain"] == pytest.approx(losses["own"], rel=1e-5)
 
 
 def test_the_cpus_own_convolution_trains_within_a_budget() -> None:
