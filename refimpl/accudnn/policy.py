@@ -1,7 +1,8 @@
 """AccUDNN's policy: it plans what the model chooses, and adopts the fastest program that fits.
 
 The model knows bytes and no addresses, so a plan may fail where the model sees room.  The policy therefore lets the
-model choose for less and less of the budget, and plans each choice with best fit, then with fixed addresses.  Where
+model choose for less and less of the budget, and plans each choice with best fit, then with fixed addresses
+if the setup has an allocator that fixes them.  Where
 none fits, everything leaves; where that does not fit either, with the least workspace everywhere and nothing
 prefetched.  All of it is our reconstruction (R).
 """
@@ -11,21 +12,24 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from kernels.targets.collector import collector_paused
 from refimpl.accudnn.choice import TRIED, Decision, caps_within, choose
 from refimpl.accudnn.modules import Capped, Everything, Late, modules_of, steps_of
 from refimpl.accudnn.performance_model import Model
 from refimpl.memory import Allocator, BestFit, FirstFit
-from refimpl.planner import FixedAddresses, PlanContext, Program, Search, Setup
-from refimpl.planner.fixed import AddressesDoNotFit
 from refimpl.slots.baseline import LayerWise, MemoryOptimal, NoOffload, NoPrefetch
+from refimpl.slots.context import PlanContext
+from refimpl.slots.errors import AddressesDoNotFit
+from refimpl.slots.planner_only import PoolSearch
 from refimpl.slots.questions import Prefetch
-from refimpl.slots.search import Attempts
-from refimpl.slots.setup import FIELDS
+from refimpl.slots.search import Attempts, Search
+from refimpl.slots.setup import FIELDS, Setup
 from refimpl.text import counted
+
+if TYPE_CHECKING:
+    from refimpl.planner.program import Program
 
 #: Shares of the bytes that are not resident which the model leaves free, for blocks that do not fit their holes: first
 #: in long steps, to find one that fits, then between these.
@@ -45,8 +49,8 @@ class Proposal(NamedTuple):
 
     @property
     def counted_first(self) -> bool:
-        """With fixed addresses a setup is planned twice."""
-        return isinstance(self.setup.allocator, FixedAddresses)
+        """An allocator that fixes addresses plans a setup twice."""
+        return isinstance(self.setup.allocator, PoolSearch)
 
 
 class Counted(Attempts):
@@ -71,15 +75,16 @@ class AccUDNN(Search):
     ranks: tuple[str, ...] = TRIED  #: the orders in which maps are chosen
     reserves: tuple[float, ...] = RESERVES
     guided: bool = True  #: whether the model chooses; if not, only the most frugal candidates are planned
+    #: The allocator that fixes addresses beforehand, given `limit=` bytes; None: each choice is planned with best fit.
+    fixed: Callable[..., Allocator] | None = field(default=None, repr=False)
 
     def search(self, attempt: Callable[..., Program], context: PlanContext) -> Program:
         attempts = Counted(attempt)
-        with collector_paused():  # of a few plans, and of what is decided between them
-            model = Model.of(context) if self.guided else None
-            if model:
-                self._by_the_model(attempts, model, context.budget)
-            if attempts.best is None:
-                any(map(attempts.propose, self.last_resorts(model)))
+        model = Model.of(context) if self.guided else None
+        if model:
+            self._by_the_model(attempts, model, context.budget)
+        if attempts.best is None:
+            any(map(attempts.propose, self.last_resorts(model)))
         if attempts.best is None:
             raise self.untrainable(attempts.failure, context)
         return dataclasses.replace(attempts.best, tried=tuple(attempts.tried))
@@ -123,7 +128,7 @@ class AccUDNN(Search):
         note = f"{decision.rank}: {counted(len(decision.coming), 'map')}"
         if decision.caps:
             note += f", {counted(len(decision.caps), 'smaller workspace')}"
-        for allocator in (BestFit(), FixedAddresses(limit=room)):
+        for allocator in (BestFit(), *self._fixed(limit=room)):
             name = f"{reserve:.0%} free, {allocator.name}"
             yield Proposal(self.with_modules(name, **modules, allocator=allocator), decision.seconds, note)
 
@@ -139,11 +144,14 @@ class AccUDNN(Search):
             caps = Capped(tuple((caps_within(model, model.candidates, least) or {}).items()))
             prefetches: dict[str, Prefetch] = {"prefetched": late, "on demand": NoPrefetch()}
             for when, prefetch in prefetches.items():
-                modules = {"prefetch": prefetch, "algorithms": caps, "allocator": FixedAddresses()}
+                modules = {"prefetch": prefetch, "algorithms": caps, "allocator": [*self._fixed(), BestFit()][0]}
                 yield Proposal(self.with_modules(f"everything, {when}", **modules))
-        allocators: tuple[Allocator, ...] = (FixedAddresses(), BestFit(), FirstFit())
+        allocators = (*self._fixed(), BestFit(), FirstFit())
         for allocator in allocators:
             yield Proposal(self.with_modules(f"{self.least}, {allocator.name}", allocator=allocator))
+
+    def _fixed(self, **limit: int) -> tuple[Allocator, ...]:
+        return (self.fixed(**limit),) if self.fixed else ()
 
     def with_modules(self, name: str, **modules: Any) -> Setup:
         own = {name: getattr(self, name) for name in FIELDS}

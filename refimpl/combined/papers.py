@@ -7,16 +7,18 @@ begins from these setups.  The dynamic policies of vDNN and vDNN++ adopt one of 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from math import inf
 
-from refimpl.accudnn import ACCUDNN
+from refimpl import accudnn
 from refimpl.machine import Machine
 from refimpl.memory import BothEnds
 from refimpl.network import Network
 from refimpl.planner import BASELINE, DoesNotFit, Program, Search, Setup, SetupError, TooSlow, plan
+from refimpl.planner.fixed import FixedAddresses
 from refimpl.slots.baseline import FastestThatFits, MemoryOptimal, NoOffload, PerformanceOptimal
 from refimpl.superneurons import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, DynamicWorkspace
 from refimpl.superneurons import presets as superneurons
@@ -26,6 +28,8 @@ from refimpl.vdnnpp import WINDOW as vdnnpp_window
 from refimpl.vdnnpp import WINDOW_NO_POOL, OnDemand
 from refimpl.vdnnpp import presets as vdnnpp
 
+#: AccUDNN with an allocator that fixes addresses beforehand, which no paper has.
+ACCUDNN = dataclasses.replace(accudnn.ACCUDNN, fixed=FixedAddresses)
 MEMORY, PERFORMANCE = MemoryOptimal(), PerformanceOptimal()
 STORING = vdnnpp.VDNNPP_ALL.pinned  #: vDNN++'s presets have it
 

@@ -33,7 +33,8 @@ from refimpl.combined.papers import planned_quickly
 from refimpl.combined.seeds import ADDRESSES, ALGORITHMS, EARLY, FEW, family, frugal
 from refimpl.memory import BestFit, BothEnds
 from refimpl.network import Tensor
-from refimpl.planner import FixedAddresses, PlanContext, Program, Search, Setup, SetupError
+from refimpl.planner import PlanContext, Program, Search, Setup, SetupError
+from refimpl.planner.fixed import FixedAddresses
 from refimpl.slots.baseline import NoCache
 from refimpl.slots.setup import FIELDS
 

@@ -25,7 +25,8 @@ from refimpl.combined.file import setup_with
 from refimpl.combined.maps import Maps
 from refimpl.combined.modules import InTime, OnceDrained
 from refimpl.memory import BestFit, BothEnds
-from refimpl.planner import FixedAddresses, Setup
+from refimpl.planner import Setup
+from refimpl.planner.fixed import FixedAddresses
 from refimpl.slots import questions as slots
 from refimpl.slots.baseline import FastestThatFits, MemoryOptimal
 

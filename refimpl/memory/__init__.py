@@ -7,9 +7,7 @@ from refimpl.memory.base import UNLIMITED, Allocator, Pool, PoolError, Statistic
 from refimpl.memory.block_heap import BlockHeap
 from refimpl.memory.both_ends import BothEnds
 from refimpl.memory.fits import BestFit, DriverCalls, FirstFit, FitPool, WorstFit
-from refimpl.memory.fixed_addresses import Fixed, lives
 from refimpl.memory.free_list import FreeList
-from refimpl.memory.placing import Life
 
 ALLOCATORS: dict[str, Allocator] = {
     allocator.name: allocator
@@ -18,6 +16,5 @@ ALLOCATORS: dict[str, Allocator] = {
 
 __all__ = [
     "ALLOCATORS", "UNLIMITED", "Allocator", "BestFit", "BlockHeap", "BothEnds", "DriverCalls", "Event", "FirstFit",
-    "FitPool", "Fixed", "FreeList", "Life", "Pool", "PoolError", "Statistics", "Trace", "WorstFit", "ideal", "lives",
-    "replay",
+    "FitPool", "FreeList", "Pool", "PoolError", "Statistics", "Trace", "WorstFit", "ideal", "replay",
 ]  # fmt: skip

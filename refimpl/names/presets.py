@@ -14,10 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from refimpl import accudnn as accudnn_
 from refimpl import combined as combined_
 from refimpl import vdnn, vdnnpp
-from refimpl.combined.papers import papers
+from refimpl.combined.papers import ACCUDNN, papers
 from refimpl.names.modules import assignments, from_outside, modules
 from refimpl.planner import BASELINE, Setup, SetupError
 from refimpl.slots.setup import FIELDS
@@ -74,7 +73,7 @@ superneurons = Preset(
     "SuperNeurons, all of it: cheap maps are recomputed, the others move only when the device is full.",
 )
 accudnn = Preset(
-    accudnn_.ACCUDNN,
+    ACCUDNN,
     "AccUDNN (our reconstruction): a model chooses what is offloaded and when it returns; the fastest plan is adopted.",
 )
 combined = Preset(

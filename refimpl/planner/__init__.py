@@ -1,6 +1,5 @@
 """One readable loop that asks the slots and writes a program; the program's listing and its proof."""
 
-from refimpl.planner.fixed import FixedAddresses, fixed_addresses
 from refimpl.planner.instructions import (
     COMPUTE,
     Allocate,
@@ -31,7 +30,7 @@ from refimpl.slots.setup import BASELINE, SLOTS, Setup, SetupError
 
 __all__ = [
     "BASELINE", "COMPUTE", "SLOTS", "Allocate", "Codec", "Copy", "CopyIn", "CopyOut", "Counts", "DoesNotFit",
-    "Fate", "FixedAddresses", "Free", "FromStore", "HostCopy", "Instruction", "Launch", "Losses", "PlanContext",
+    "Fate", "Free", "FromStore", "HostCopy", "Instruction", "Launch", "Losses", "PlanContext",
     "Program", "Proof", "Record", "Search", "Setup", "SetupError", "StepRow", "ToStore", "TooSlow", "Trial",
-    "Unsafe", "Wait", "Work", "fixed_addresses", "plan",
+    "Unsafe", "Wait", "Work", "plan",
 ]  # fmt: skip

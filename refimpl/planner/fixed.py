@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import ClassVar, NamedTuple
 
-from refimpl.memory import UNLIMITED, Allocator, Fixed, Life, Pool, PoolError
+from refimpl.memory import UNLIMITED, Allocator, Pool, PoolError
 from refimpl.memory.allocation_trace import rounded
 from refimpl.memory.base import GRANULARITY
 from refimpl.memory.fixed_addresses import (
     ROUNDS,
     CountingPool,
+    Fixed,
     FixedAddressesPool,
     by_age,
     by_area,
@@ -22,33 +23,17 @@ from refimpl.memory.fixed_addresses import (
     fix_addresses,
     rounds,
 )
+from refimpl.memory.placing import Life
 from refimpl.network import Network
 from refimpl.planner.instructions import CopyIn, CopyOut, Launch, Lifetime
 from refimpl.planner.program import Program
-from refimpl.slots.errors import DoesNotFit
+from refimpl.slots.errors import AddressesDoNotFit
 from refimpl.slots.planner_only import PoolSearch
-from refimpl.text import size
 
 SHARES = (1.0, 0.5, 0.0)  #: of the time in which a block drains that nothing else may have its bytes
 ORDERS = (by_size, by_area, by_age)  #: in which the blocks are placed
 PLACINGS = 4000  #: of one block, from one order: of many blocks there are fewer rounds
 FEWEST_ROUNDS = 4
-
-
-class AddressesDoNotFit(DoesNotFit):
-    """All bytes fit while they are counted, but no addresses for all blocks were found within the budget."""
-
-    def __init__(self, asked: int, budget: int, counted_seconds: float) -> None:
-        super().__init__(None, "all blocks", asked, budget, budget, budget, {})
-        self.counted_seconds = counted_seconds  #: of the program whose bytes were only counted
-
-    @property
-    def where(self) -> str:
-        return "fixed addresses"
-
-    @property
-    def why(self) -> str:
-        return f"{size(self.budget)}: the addresses found for all blocks take {size(self.asked)}"
 
 
 @dataclass(frozen=True)

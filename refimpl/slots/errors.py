@@ -90,6 +90,22 @@ class PoolDoesNotFit(DoesNotFit):
         )
 
 
+class AddressesDoNotFit(DoesNotFit):
+    """All bytes fit while they are counted, but no addresses for all blocks were found within the budget."""
+
+    def __init__(self, asked: int, budget: int, counted_seconds: float) -> None:
+        super().__init__(None, "all blocks", asked, budget, budget, budget, {})
+        self.counted_seconds = counted_seconds  #: of the program whose bytes were only counted
+
+    @property
+    def where(self) -> str:
+        return "fixed addresses"
+
+    @property
+    def why(self) -> str:
+        return f"{size(self.budget)}: the addresses found for all blocks take {size(self.asked)}"
+
+
 @dataclass(frozen=True)
 class Room:
     """The part of a tier that is free for maps.  All in bytes."""

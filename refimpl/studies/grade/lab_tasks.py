@@ -7,7 +7,8 @@ from typing import Literal
 
 from refimpl.memory import ALLOCATORS
 from refimpl.names import presets
-from refimpl.planner import BASELINE, FixedAddresses, Setup
+from refimpl.planner import BASELINE, Setup
+from refimpl.planner.fixed import FixedAddresses
 from refimpl.slots.baseline import FastestThatFits, LayerWise
 from refimpl.slots.setup import FIELDS
 

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refimpl.accudnn import ACCUDNN
 from refimpl.backend import Trainer
+from refimpl.combined.papers import ACCUDNN
 from refimpl.machine.devices import Cpu
 from refimpl.machine.measure import measure
 from refimpl.names.largest_batch import unlimited_baseline

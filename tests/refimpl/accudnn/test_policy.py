@@ -8,9 +8,10 @@ from functools import lru_cache
 
 import pytest
 
-from refimpl.accudnn import ACCUDNN, AccUDNN, Model
+from refimpl.accudnn import AccUDNN, Model
 from refimpl.accudnn.choice import choose
 from refimpl.accudnn.policy import MOST_PLANS
+from refimpl.combined.papers import ACCUDNN
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, BestFit
 from refimpl.names import by_name, presets
@@ -18,7 +19,8 @@ from refimpl.names.largest_batch import attempt, unlimited_baseline
 from refimpl.names.least_budget import remedies
 from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.planner import DoesNotFit, FixedAddresses, PlanContext, Program, Setup, SetupError, plan
+from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, SetupError, plan
+from refimpl.planner.fixed import FixedAddresses
 from refimpl.planner.loop import Planner
 from refimpl.report.tables import tried_table
 from refimpl.slots.search import Trial

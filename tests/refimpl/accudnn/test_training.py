@@ -7,8 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from refimpl.accudnn import ACCUDNN, Model
+from refimpl.accudnn import Model
 from refimpl.backend import CopiesEarly, CopiesLate, Drawn, LegalOrder, ProgramOrder
+from refimpl.combined.papers import ACCUDNN
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, PlanContext, plan

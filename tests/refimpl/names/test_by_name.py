@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import refimpl
-from refimpl.accudnn import ACCUDNN, AccUDNN
+from refimpl.accudnn import AccUDNN
+from refimpl.combined.papers import ACCUDNN
 from refimpl.machine import TITAN_X, Machine
 from refimpl.names import least_budget
 from refimpl.names.budgets import BudgetError

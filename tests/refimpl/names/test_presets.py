@@ -15,7 +15,8 @@ from refimpl.memory import ALLOCATORS, FirstFit
 from refimpl.names.modules import MODULES, SWITCHES, assignments, module, switches
 from refimpl.names.networks import lenet
 from refimpl.names.presets import PAPERS, PRESETS, baseline, combinations, setup, superneurons
-from refimpl.planner import SLOTS, Copy, FixedAddresses, Free, Launch, Setup, SetupError, plan
+from refimpl.planner import SLOTS, Copy, Free, Launch, Setup, SetupError, plan
+from refimpl.planner.fixed import FixedAddresses
 from refimpl.slots.baseline import LayerWise, MemoryOptimal
 from refimpl.superneurons import SPEED_CENTRIC, Ahead
 from refimpl.vdnnpp import FoundPool

@@ -9,15 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.machine import MACHINES
-from refimpl.memory import Life, PoolError
+from refimpl.memory import PoolError
 from refimpl.memory.fixed_addresses import CountingPool, by_age, by_area, by_size, rounds
+from refimpl.memory.placing import Life
 from refimpl.names import presets
 from refimpl.names.largest_batch import attempt
 from refimpl.names.networks import build
 from refimpl.names.presets import PRESETS
 from refimpl.network import Builder, Network
-from refimpl.planner import DoesNotFit, FixedAddresses, Program, Setup, plan
-from refimpl.planner.fixed import ORDERS, AddressesDoNotFit, lives_of
+from refimpl.planner import DoesNotFit, Program, Setup, plan
+from refimpl.planner.fixed import ORDERS, AddressesDoNotFit, FixedAddresses, lives_of
 from refimpl.planner.instructions import Allocate, Free
 from refimpl.planner.loop import Planner
 from tests.messages import raises_naming

@@ -28,7 +28,8 @@ from refimpl.names.modules import IN_SLOTS
 from refimpl.names.networks import build
 from refimpl.network import Builder, Layer, Network
 from refimpl.network.conventions import VDNNPP
-from refimpl.planner import DoesNotFit, FixedAddresses, PlanContext, Program, Setup, SetupError, plan
+from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, SetupError, plan
+from refimpl.planner.fixed import FixedAddresses
 from refimpl.planner.limits import PassLimits
 from refimpl.planner.loop import Planner
 from refimpl.planner.planning import Planning

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from matplotlib.patches import Rectangle
 
-from refimpl.accudnn import ACCUDNN
 from refimpl.accudnn.tuner import Gradient
+from refimpl.combined.papers import ACCUDNN
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
 from refimpl.names import presets
