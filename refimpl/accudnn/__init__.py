@@ -9,17 +9,17 @@ is most efficient and the learning rate that matches it.  Everything else here i
 | `performance_model` | time and memory of one iteration, step by step |
 | `choice` | which maps leave, which workspaces shrink |
 | `schedule` | when each map is prefetched; a quick simulation of both |
-| `modules` | the modules of the slots offload, prefetch and algorithms |
-| `policy` | what the model chooses is planned; the fastest program is adopted |
+| `carried_out` | the modules of the slots offload, prefetch and algorithms |
+| `dynamic` | what the model chooses is planned; the fastest program is adopted |
 | `tuner` | the most efficient batch, and the learning rate for it; `refimpl.studies.tune.tuning` plans what it needs |
 
 The modules work beside the other papers' modules too.
 """
 
+from refimpl.accudnn.carried_out import Capped, Everything, Late, ModelGuided
 from refimpl.accudnn.choice import RANKS, Decision, choose, needed
-from refimpl.accudnn.modules import Capped, Everything, Late, ModelGuided
+from refimpl.accudnn.dynamic import ACCUDNN, AccUDNN
 from refimpl.accudnn.performance_model import Candidate, Model
-from refimpl.accudnn.policy import ACCUDNN, AccUDNN
 from refimpl.accudnn.schedule import Simulated, late, scheduled, simulate, triggers, with_room
 
 __all__ = [

@@ -5,7 +5,7 @@ It is ours, no paper's.
 | module | what it has |
 | --- | --- |
 | `fates` | map → fate, as a thing to hold, print and edit |
-| `modules` | the modules of recompute, offload and prefetch that carry fates out, and algorithms for them |
+| `carried_out` | the modules of recompute, offload and prefetch that carry fates out, and algorithms for them |
 | `file` | fates in a file |
 | `farthest` | a cache that evicts what is needed last |
 | `papers` | the papers' setups, which the search begins from |
@@ -15,11 +15,11 @@ It is ours, no paper's.
 | `search` | the search, and the preset `combined` |
 """
 
+from refimpl.combined.carried_out import Dropped, InTime, Offloaded, OnceDrained
 from refimpl.combined.farthest import FarthestNextUse
 from refimpl.combined.fates import Fates
 from refimpl.combined.file import FILLED, Saved, load, saved, setup_with, text
 from refimpl.combined.maps import Maps
-from refimpl.combined.modules import Dropped, InTime, Offloaded, OnceDrained
 from refimpl.combined.search import COMBINED, Combined
 from refimpl.combined.seeds import ALGORITHMS, fates_of, prices, seed
 from refimpl.planner import Losses

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from refimpl.combined.carried_out import Dropped, InTime, Offloaded
 from refimpl.combined.fates import WORDS, Fates, Word
-from refimpl.combined.modules import Dropped, InTime, Offloaded
 from refimpl.network import Tensor
 from refimpl.planner import CopyOut, Launch, PlanContext, Program, Setup, SetupError
 from refimpl.slots.baseline import LayerWise, NoPrefetch

@@ -14,11 +14,11 @@ from functools import cache
 from math import inf
 
 from refimpl import accudnn
+from refimpl.combined.fixed import FixedAddresses
 from refimpl.machine import Machine
 from refimpl.memory import BothEnds
 from refimpl.network import Network
 from refimpl.planner import BASELINE, DoesNotFit, Program, Search, Setup, SetupError, TooSlow, plan
-from refimpl.planner.fixed import FixedAddresses
 from refimpl.slots.baseline import FastestThatFits, MemoryOptimal, NoOffload, PerformanceOptimal
 from refimpl.superneurons import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, DynamicWorkspace
 from refimpl.superneurons import presets as superneurons

@@ -23,18 +23,18 @@ from heapq import nsmallest
 from operator import itemgetter
 from typing import Any, ClassVar
 
+from refimpl.combined.carried_out import Dropped, InTime, Offloaded
 from refimpl.combined.farthest import FarthestNextUse
 from refimpl.combined.fates import WORDS, Fates, Word
 from refimpl.combined.file import leaves_late, setup_with, words
+from refimpl.combined.fixed import FixedAddresses
 from refimpl.combined.judge import Judge, Judged, SearchProgress
 from refimpl.combined.maps import Maps
-from refimpl.combined.modules import Dropped, InTime, Offloaded
 from refimpl.combined.papers import planned_quickly
 from refimpl.combined.seeds import ADDRESSES, ALGORITHMS, EARLY, FEW, family, frugal
 from refimpl.memory import BestFit, BothEnds
 from refimpl.network import Tensor
 from refimpl.planner import PlanContext, Program, Search, Setup, SetupError
-from refimpl.planner.fixed import FixedAddresses
 from refimpl.slots.baseline import NoCache
 from refimpl.slots.setup import FIELDS
 

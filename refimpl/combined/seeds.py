@@ -19,14 +19,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from refimpl.accudnn import Capped
+from refimpl.combined.carried_out import InTime, OnceDrained
 from refimpl.combined.farthest import FarthestNextUse
 from refimpl.combined.fates import Fates, Word
 from refimpl.combined.file import setup_with
+from refimpl.combined.fixed import FixedAddresses
 from refimpl.combined.maps import Maps
-from refimpl.combined.modules import InTime, OnceDrained
 from refimpl.memory import BestFit, BothEnds
 from refimpl.planner import Setup
-from refimpl.planner.fixed import FixedAddresses
 from refimpl.slots import questions as slots
 from refimpl.slots.baseline import FastestThatFits, MemoryOptimal
 

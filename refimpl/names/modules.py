@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from refimpl import accudnn, combined, superneurons, vdnn, vdnnpp
+from refimpl.combined.fixed import FixedAddresses
 from refimpl.importing.own_code import error_line, executed, imported
 from refimpl.memory import ALLOCATORS
 from refimpl.names.parameters import with_parameters
 from refimpl.network import NetworkError
 from refimpl.planner import SLOTS, Setup, SetupError
-from refimpl.planner.fixed import FixedAddresses
 from refimpl.slots import baseline, setup
 from refimpl.slots.setup import KINDS
 from refimpl.text import offer

@@ -3,8 +3,8 @@
 In the notebook, after all of its cells: %run -i solutions/05_vdnn_plus_plus.py
 """
 
-from refimpl.memory.fixed_addresses import Fixed
-from refimpl.planner.fixed import fixed_addresses
+from refimpl.combined.fixed import fixed_addresses
+from refimpl.combined.fixed_pool import Fixed
 
 
 def forward_takes_solved(compute: Seconds, copies: Seconds, room: int | None) -> float:

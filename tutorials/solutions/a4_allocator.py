@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from refimpl import DoesNotFit, Program
+from refimpl.combined.fixed_pool import lives
+from refimpl.combined.placing import Life
 from refimpl.memory import Allocator, BestFit, BothEnds, FirstFit, Pool
-from refimpl.memory.fixed_addresses import lives
-from refimpl.memory.placing import Life
 from refimpl.slots.planner_only import PoolSearch
 
 ROOMY = 8  #: times the budget: where every block's life is seen

@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
+from refimpl.combined.fixed_pool import fix_addresses
 from refimpl.memory import Allocator
 from refimpl.memory.allocation_trace import Event, Misfit, Trace, ideal, replay, rounded
-from refimpl.memory.fixed_addresses import fix_addresses
 from refimpl.planner import Program
 from refimpl.report import style
 from refimpl.studies.drawing import grouped_bars

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from refimpl.combined.fixed import fixed_addresses
+from refimpl.combined.fixed_pool import fix_addresses
 from refimpl.machine import Machine
 from refimpl.memory import UNLIMITED, Allocator, BestFit, BothEnds, FirstFit, WorstFit
 from refimpl.memory.allocation_trace import PoolSize, Trace, rounded
-from refimpl.memory.fixed_addresses import fix_addresses
 from refimpl.network import Network
 from refimpl.planner import Program, Setup, plan
-from refimpl.planner.fixed import fixed_addresses
 from refimpl.slots.baseline import BufferAMap, NoOffload
 from refimpl.slots.questions import Algorithms
 from refimpl.studies.reproduce.vdnnpp import published

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from refimpl.combined.fixed import FixedAddresses
 from refimpl.memory import ALLOCATORS
 from refimpl.names import presets
 from refimpl.planner import BASELINE, Setup
-from refimpl.planner.fixed import FixedAddresses
 from refimpl.slots.baseline import FastestThatFits, LayerWise
 from refimpl.slots.setup import FIELDS
 

@@ -19,7 +19,7 @@ from math import sqrt
 from typing import ClassVar, NamedTuple
 
 from refimpl.combined import Dropped, Fates
-from refimpl.combined.modules import BoundDropped
+from refimpl.combined.carried_out import BoundDropped
 from refimpl.network import Tensor
 from refimpl.planner import PlanContext, Setup
 from refimpl.slots import questions as slots

@@ -24,7 +24,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from refimpl.combined import Dropped, Fates
-from refimpl.combined.modules import BoundDropped
+from refimpl.combined.carried_out import BoundDropped
 from refimpl.network import Layer, Network, Tensor
 from refimpl.network.kinds import LayerKind
 from refimpl.planner import PlanContext

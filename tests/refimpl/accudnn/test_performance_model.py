@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.accudnn import Candidate, Model, choose, scheduled, simulate, triggers
+from refimpl.accudnn.carried_out import modules_of, offloaded_candidates
 from refimpl.accudnn.choice import caps_within
-from refimpl.accudnn.modules import modules_of, offloaded_candidates
 from refimpl.accudnn.performance_model import rungs_of, space, within
 from refimpl.accudnn.schedule import AS_FAST, ROUNDS
+from refimpl.combined.fixed import FixedAddresses
 from refimpl.combined.papers import ACCUDNN
 from refimpl.machine import MACHINES, Choice
 from refimpl.memory import UNLIMITED
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, PlanContext, Setup, plan
-from refimpl.planner.fixed import FixedAddresses
 from refimpl.planner.loop import Planner
 from refimpl.slots.baseline import LayerWise
 from tests.refimpl.drawn_networks import networks

@@ -9,6 +9,7 @@ import pytest
 
 import refimpl
 from refimpl.combined import COMBINED
+from refimpl.combined.fixed import FixedAddresses
 from refimpl.combined.papers import papers
 from refimpl.machine import TITAN_X
 from refimpl.memory import ALLOCATORS, FirstFit
@@ -16,7 +17,6 @@ from refimpl.names.modules import MODULES, SWITCHES, assignments, module, switch
 from refimpl.names.networks import lenet
 from refimpl.names.presets import PAPERS, PRESETS, baseline, combinations, setup, superneurons
 from refimpl.planner import SLOTS, Copy, Free, Launch, Setup, SetupError, plan
-from refimpl.planner.fixed import FixedAddresses
 from refimpl.slots.baseline import LayerWise, MemoryOptimal
 from refimpl.superneurons import SPEED_CENTRIC, Ahead
 from refimpl.vdnnpp import FoundPool

@@ -17,11 +17,12 @@ from hypothesis import Phase, assume, given, seed, settings
 from hypothesis import strategies as st
 
 from refimpl.accudnn import Capped, Late, ModelGuided
+from refimpl.combined.fixed import FixedAddresses
+from refimpl.combined.fixed_pool import fix_addresses, lives
+from refimpl.combined.placing import placer
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, Allocator, BestFit, BothEnds, FirstFit, Pool, WorstFit
 from refimpl.memory.allocation_trace import Event, ideal, replay, rounded
-from refimpl.memory.fixed_addresses import fix_addresses, lives
-from refimpl.memory.placing import placer
 from refimpl.names import presets
 from refimpl.names.largest_batch import attempt, least_conceivable
 from refimpl.names.modules import IN_SLOTS
@@ -29,7 +30,6 @@ from refimpl.names.networks import build
 from refimpl.network import Builder, Layer, Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, SetupError, plan
-from refimpl.planner.fixed import FixedAddresses
 from refimpl.planner.limits import PassLimits
 from refimpl.planner.loop import Planner
 from refimpl.planner.planning import Planning

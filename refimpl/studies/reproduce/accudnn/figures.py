@@ -20,9 +20,10 @@ from itertools import product
 from typing import ClassVar, Literal
 
 from refimpl.accudnn import Late, Model, with_room
+from refimpl.accudnn.carried_out import offloaded_candidates
 from refimpl.accudnn.choice import RANKS
-from refimpl.accudnn.modules import offloaded_candidates
 from refimpl.accudnn.tuner import fitting, optimum
+from refimpl.combined.fixed import FixedAddresses
 from refimpl.combined.papers import ACCUDNN
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, BestFit
@@ -31,7 +32,6 @@ from refimpl.names.largest_batch import attempt, unlimited, unlimited_baseline
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import PlanContext, Program, Setup, plan
-from refimpl.planner.fixed import FixedAddresses
 from refimpl.slots.baseline import LayerWise, NoPrefetch
 from refimpl.slots.questions import BoundPrefetch, Prefetch
 from refimpl.studies.reproduce.accudnn import published

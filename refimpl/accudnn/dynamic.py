@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from refimpl.accudnn.carried_out import Capped, Everything, Late, modules_of, steps_of
 from refimpl.accudnn.choice import TRIED, Decision, caps_within, choose
-from refimpl.accudnn.modules import Capped, Everything, Late, modules_of, steps_of
 from refimpl.accudnn.performance_model import Model
 from refimpl.memory import Allocator, BestFit, FirstFit
 from refimpl.slots.baseline import LayerWise, MemoryOptimal, NoOffload, NoPrefetch

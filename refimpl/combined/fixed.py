@@ -9,10 +9,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import ClassVar, NamedTuple
 
-from refimpl.memory import UNLIMITED, Allocator, Pool, PoolError
-from refimpl.memory.allocation_trace import rounded
-from refimpl.memory.base import GRANULARITY
-from refimpl.memory.fixed_addresses import (
+from refimpl.combined.fixed_pool import (
     ROUNDS,
     CountingPool,
     Fixed,
@@ -23,7 +20,10 @@ from refimpl.memory.fixed_addresses import (
     fix_addresses,
     rounds,
 )
-from refimpl.memory.placing import Life
+from refimpl.combined.placing import Life
+from refimpl.memory import UNLIMITED, Allocator, Pool, PoolError
+from refimpl.memory.allocation_trace import rounded
+from refimpl.memory.base import GRANULARITY
 from refimpl.network import Network
 from refimpl.planner.instructions import CopyIn, CopyOut, Launch, Lifetime
 from refimpl.planner.program import Program

@@ -10,7 +10,8 @@ import pytest
 
 from refimpl.accudnn import AccUDNN, Model
 from refimpl.accudnn.choice import choose
-from refimpl.accudnn.policy import MOST_PLANS
+from refimpl.accudnn.dynamic import MOST_PLANS
+from refimpl.combined.fixed import FixedAddresses
 from refimpl.combined.papers import ACCUDNN
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, BestFit
@@ -20,7 +21,6 @@ from refimpl.names.least_budget import remedies
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, SetupError, plan
-from refimpl.planner.fixed import FixedAddresses
 from refimpl.planner.loop import Planner
 from refimpl.report.tables import tried_table
 from refimpl.slots.search import Trial

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.memory import UNLIMITED, placing
-from refimpl.memory.fixed_addresses import FixedAddressesPool, by_age, by_area, by_size, lives
-from refimpl.memory.placing import Life, Stretches, in_turn, placer
+from refimpl.combined import placing
+from refimpl.combined.fixed_pool import FixedAddressesPool, by_age, by_area, by_size, lives
+from refimpl.combined.placing import Life, Stretches, in_turn, placer
+from refimpl.memory import UNLIMITED
 from refimpl.names import presets
 from refimpl.names.machines import named as machine
 from refimpl.names.networks import build

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.accudnn.modules import offloaded_candidates
+from refimpl.accudnn.carried_out import offloaded_candidates
 from refimpl.accudnn.performance_model import Model
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED

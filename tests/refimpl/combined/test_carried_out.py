@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refimpl.combined import FarthestNextUse, Fates, InTime, OnceDrained, setup_with
+from refimpl.combined.carried_out import Dropped, must_hold
 from refimpl.combined.fates import WORDS, Word
-from refimpl.combined.modules import Dropped, must_hold
 from refimpl.memory import BestFit, BothEnds
 from refimpl.names.largest_batch import least_conceivable
 from refimpl.names.networks import build

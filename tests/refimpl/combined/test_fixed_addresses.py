@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refimpl.combined.fixed import ORDERS, AddressesDoNotFit, FixedAddresses, lives_of
+from refimpl.combined.fixed_pool import CountingPool, by_age, by_area, by_size, rounds
+from refimpl.combined.placing import Life
 from refimpl.machine import MACHINES
 from refimpl.memory import PoolError
-from refimpl.memory.fixed_addresses import CountingPool, by_age, by_area, by_size, rounds
-from refimpl.memory.placing import Life
 from refimpl.names import presets
 from refimpl.names.largest_batch import attempt
 from refimpl.names.networks import build
 from refimpl.names.presets import PRESETS
 from refimpl.network import Builder, Network
 from refimpl.planner import DoesNotFit, Program, Setup, plan
-from refimpl.planner.fixed import ORDERS, AddressesDoNotFit, FixedAddresses, lives_of
 from refimpl.planner.instructions import Allocate, Free
 from refimpl.planner.loop import Planner
 from tests.messages import raises_naming
@@ -121,7 +121,7 @@ def test_blocks_that_are_large_for_long_are_placed_first() -> None:
 
 
 def test_the_error_names_the_bytes_of_the_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    from refimpl.planner import fixed
+    from refimpl.combined import fixed
 
     network, setup = build("alexnet", 256), presets.setup("vdnn-conv")
     monkeypatch.setattr(fixed, "UNLIMITED", 2000 * MIB)

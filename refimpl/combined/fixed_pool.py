@@ -5,7 +5,7 @@ Then every block gets its address beforehand, the largest first, each the lowest
 Where that takes more than the ideal, the block with the highest end is placed before all others, and all are placed
 again: a few rounds nearly always reach the ideal.
 
-`CountingPool` and `FixedAddressesPool` are the pools of the two plans that this takes; `refimpl.planner.fixed` has the
+`CountingPool` and `FixedAddressesPool` are the pools of the two plans that this takes; `refimpl.combined.fixed` has the
 allocator.
 """
 
@@ -15,11 +15,11 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from refimpl.combined.placing import Life, placer
 from refimpl.memory.allocation_trace import PoolSize, Trace, ideal, rounded
 from refimpl.memory.base import UNLIMITED, Pool
 from refimpl.memory.fits import FitPool
 from refimpl.memory.free_list import FreeList
-from refimpl.memory.placing import Life, placer
 
 ROUNDS = 32  #: of placing all blocks, at most
 
