@@ -27,7 +27,7 @@ OFFERED = {
     "machines": "refimpl.names.machines",
     "presets": "refimpl.names.presets",
     "data": "refimpl.backend.data",
-    "slots": "refimpl.names.module_classes",
+    "slots": "refimpl.slots",
     # what a program is made of, and what it is good for
     "Network": "refimpl.network:Network",
     "Builder": "refimpl.network:Builder",

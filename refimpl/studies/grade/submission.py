@@ -58,7 +58,7 @@ def planned(module: ModuleType, task: LabTask, case: Mapping[str, Any]) -> dict[
 def import_all() -> None:
     """Import whatever a plan needs, by making some, and what a submission may import."""
     for name in PLAIN:
-        import_module(name if name != "refimpl.slots" else "refimpl.names.module_classes")
+        import_module(name)
     own_code.executed(str(Path(__file__).with_name("__init__.py")), 0)
     own_code.known.clear()
     for preset in ("superneurons", "vdnn-all", "vdnnpp-all", "accudnn"):
