@@ -9,6 +9,9 @@ is needed (`scores` and `mix` keep them).  `causal`: token i sees tokens 0 … i
 key and a value, so that all arrays have five axes: q[n, g, m, c, i] is channel c of member m of group g.  Where
 queries, keys and values are one map, a group has its queries first, then its key, then its value; `kv` is the members
 that are the key and the value.
+
+Rungs:
+    kernels.fast.attention    products by `kernels.fast.gemm`, and many threads a row of probabilities, in a workspace
 """
 
 import math

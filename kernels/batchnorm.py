@@ -4,6 +4,9 @@
     dbeta = Σ dy,   dgamma = Σ dy · n,   dx = gamma · inverse_std · (dy - (dbeta + n · dgamma) / count)
 
 Sums go over the `count` values of a channel: all images, all positions.
+
+Rungs:
+    kernels.fast.batchnorm    sums in pieces, many threads a channel, then one sum of the pieces
 """
 
 import math

@@ -2,6 +2,12 @@
 
 x has n images of c channels, w has k filters of r × s weights a channel, y has p × q outputs a filter.  Positions
 outside of the image count as zero.  `grouped` has groups and dilation.
+
+Rungs:
+    kernels.fast.conv.implicit_gemm    a matrix product, whose columns are read where they are
+    kernels.fast.conv.im2col           a matrix product, of columns that are written out
+    kernels.fast.conv.winograd         3 × 3 filters with 16 multiplications for 36
+    kernels.fast.cpu.vector_direct     for a processor: channels side by side, a vector of filters at a time
 """
 
 import numpy as np

@@ -2,6 +2,9 @@
 
 Philox4x32-10 (Salmon and others, SC 2011) makes four random words of a counter and a key: element i takes word
 i // 256 % 4 of counter i // 1024 · 256 + i % 256, so that a thread with four elements 256 apart calls it once.
+
+Rungs:
+    kernels.fast.dropout    four elements a thread, of one call of Philox
 """
 
 import numpy as np

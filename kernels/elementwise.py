@@ -1,4 +1,8 @@
-"""Element by element: fill, copy, y += alpha · x, and the sum of two."""
+"""Element by element: fill, copy, y += alpha · x, and the sum of two.
+
+Rungs:
+    kernels.fast.elementwise    four elements a thread
+"""
 
 from numba import cuda
 

@@ -2,6 +2,9 @@
 
 The gradient dw[v, c] is the sum of dy[n, c, t] over all places (n, t) of token v.  A token that is no row of the table
 makes y NaN and has no gradient; the token `padding` has a row and no gradient.
+
+Rungs:
+    kernels.fast.embedding    backward sorts the places by their token, so that a block has the gradients of one
 """
 
 import numpy as np

@@ -1,4 +1,9 @@
-"""A fully connected layer: y[n, o] = b[o] + Σ over i of x[n, i] · w[o, i]."""
+"""A fully connected layer: y[n, o] = b[o] + Σ over i of x[n, i] · w[o, i].
+
+Rungs:
+    kernels.fast.fc      by the products below
+    kernels.fast.gemm    a ladder of matrix products: tiles in shared memory, then in registers
+"""
 
 import numpy as np
 from numba import cuda

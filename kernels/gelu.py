@@ -2,6 +2,9 @@
 
 φ(x) = exp(-x² / 2) / √(2π) is the slope of Φ.  With approximate="tanh" Φ(x) is (1 + tanh u) / 2 instead,
 u = √(2/π) · (x + 0.044715 · x³).
+
+Rungs:
+    kernels.fast.gelu    four elements a thread
 """
 
 import math

@@ -4,6 +4,9 @@ The channels and the filters are cut into groups of equal size: filter k reads t
 which begin at `first`.  Neighbouring weights are `dilation` rows and columns apart:
 
     y[n, k, p, q] = Σ over c, r, s of w[k, c, r, s] · x[n, first + c, p·stride + r·dilation - pad, q·…]
+
+Rungs:
+    kernels.fast.conv.grouped    32-bit indices, and kernels of their own for a filter a channel
 """
 
 import numpy as np

@@ -1,4 +1,8 @@
-"""The hard sigmoid: y = x / 6 + 1/2, at least 0 and at most 1, and dx = dy / 6 where 0 < y < 1, else 0."""
+"""The hard sigmoid: y = x / 6 + 1/2, at least 0 and at most 1, and dx = dy / 6 where 0 < y < 1, else 0.
+
+Rungs:
+    kernels.fast.hardsigmoid    four elements a thread
+"""
 
 import numpy as np
 from numba import cuda

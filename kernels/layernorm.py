@@ -7,6 +7,9 @@ A layer's set has the channels of one position, a group's set all positions of s
 kernel does for both, x has five axes, x[n, g, c, q, p]: a set (n, g, p) has the values of all c and q.  They are
 
     layer   (images, 1, channels, 1, positions)       group   (images, groups, channels of a group, positions, 1)
+
+Rungs:
+    kernels.fast.layernorm    several threads a set of values, whose sums meet in a tree
 """
 
 import math

@@ -5,6 +5,9 @@
     dx[c] = dy[c] · s[c]^-beta - 2·scale·beta · x[c] · Σ dy[j]·x[j]·s[j]^(-beta-1)     over the j whose sum has c
 
 x is (images, channels, area).
+
+Rungs:
+    kernels.fast.lrn    a walk over the channels, with the last 16 values in shared memory
 """
 
 import numpy as np

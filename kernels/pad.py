@@ -1,4 +1,8 @@
-"""Rows and columns of one number around maps; pad is top, left, bottom, right.  The gradient leaves them out."""
+"""Rows and columns of one number around maps; pad is top, left, bottom, right.  The gradient leaves them out.
+
+Rungs:
+    kernels.fast.pad    indices of 32 bits, and products for divisions
+"""
 
 from numba import cuda
 

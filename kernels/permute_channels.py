@@ -1,4 +1,8 @@
-"""Channels in the order of a table that has each of them once: y[n, c] = x[n, order[c]], dx[n, order[c]] = dy[n, c]."""
+"""Channels in the order of a table that has each of them once: y[n, c] = x[n, order[c]], dx[n, order[c]] = dy[n, c].
+
+Rungs:
+    kernels.fast.permute_channels    four elements a thread
+"""
 
 from numba import cuda
 

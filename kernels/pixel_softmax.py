@@ -5,6 +5,9 @@
     dx[n, c, p] = (y[n, c, p] - (1 if c is labels[n, p] else 0)) / counted, or 0 for a pixel that does not count
 
 A pixel whose label is `ignored` does not count; `counted` is the number of those that do, in the whole batch.
+
+Rungs:
+    kernels.fast.pixel_softmax    several threads a pixel, whose maxima and sums meet in a tree
 """
 
 import math

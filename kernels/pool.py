@@ -2,6 +2,9 @@
 
 Window (p, q) has the rows from top = p·stride - pad to top + window - 1, and columns likewise; positions outside of the
 map are not read.  `pool_to` pools to a given size.
+
+Rungs:
+    kernels.fast.pool    backward asks each input which windows have it; for a processor, a map a thread
 """
 
 import numpy as np

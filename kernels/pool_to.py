@@ -1,6 +1,9 @@
 """Pooling of maps to a given size: P × Q outputs a map, whatever the map's size (PyTorch's adaptive pooling).
 
 Window (p, q) has the rows from p·H // P to ((p + 1)·H - 1) // P of the map's H, and columns likewise; windows overlap.
+
+Rungs:
+    kernels.fast.pool    backward asks each input which windows have it
 """
 
 import numpy as np

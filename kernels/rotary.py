@@ -5,6 +5,9 @@
 of token t and pair i.  `rotated` channels of a head are pairs: i and i + rotated / 2, or the neighbours 2i and 2i + 1.
 A packed map has groups of heads, each of some queries, a key and a value; values are not turned.  The gradient is
 turned back by the same angles.
+
+Rungs:
+    kernels.fast.rotary    a block has 32 tokens of eight pairs of channels
 """
 
 import math

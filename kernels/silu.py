@@ -1,4 +1,8 @@
-"""SiLU, also called Swish: y = x · s with the sigmoid s = 1 / (1 + exp(-x)), and dx = dy · s · (1 + x · (1 - s))."""
+"""SiLU, also called Swish: y = x · s with the sigmoid s = 1 / (1 + exp(-x)), and dx = dy · s · (1 + x · (1 - s)).
+
+Rungs:
+    kernels.fast.silu    four elements a thread
+"""
 
 import math
 

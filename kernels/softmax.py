@@ -5,6 +5,9 @@
     dx[r, c]  = (y[r, c] - (1 if c is labels[r] else 0)) · share
 
 The largest is subtracted so that no exponential overflows; share is 1 / rows for the gradient of the mean loss.
+
+Rungs:
+    kernels.fast.softmax    a block a row: its maximum and its sum in a tree
 """
 
 import math

@@ -85,7 +85,7 @@ def written_out(program: Program, command: str, schedule: Schedule | None = None
         tiers = ", ".join(program.tier_bytes)
         raise RunError(f"a script offloads to the host's memory alone, and this program uses the {tiers} tier as well")
     if rung_of(program) == "plain" and any(isinstance(i, HostCopy) for i in program.instructions):
-        raise RunError("a script with plain kernels does not compress maps: leave out --kernels plain")
+        raise RunError("a script with plain kernels has no thread on the host: leave out --kernels plain")
     if program.setup.allocator.driver_calls:
         raise RunError("a script has one arena, and this program calls the driver for every allocation")
     given = {"seed": 0, **program.network.learning.rule.defaults, **learning}

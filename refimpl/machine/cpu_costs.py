@@ -107,7 +107,7 @@ STAND_INS = {
     "conv_vector_gradients": "conv_vector_gradients_3_wide",
     "conv_vector_depthwise_sums": "conv_vector_sums",
     "conv_vector_depthwise_gradients": "conv_vector_gradients_3_wide",
-    "conv_direct": "im2col_columns",
+    **dict.fromkeys(("conv_forward", "conv_backward_data", "conv_backward_filter"), "im2col_columns"),
     "conv_grouped": "im2col_columns",
     "conv_depthwise": "im2col_columns",
     "im2col_add": "elementwise_copy",

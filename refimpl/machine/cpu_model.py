@@ -108,13 +108,6 @@ def _vector_gradients(a: Arguments, grid: Sequence[int], lanes: int) -> Units:
     return a["groups"] * a["bundles"] * a["rows"] * a["channels"] * a["images"] * a["dy_area"], a["total"]
 
 
-def _direct(a: Arguments, grid: Sequence[int]) -> Units:
-    taps = a["filter_height"] * a["filter_width"]
-    if "images" in a:
-        return (a["total"] * a["images"] * a["out_height"] * a["out_width"],)
-    return (a["total"] * taps * a["channels"],)
-
-
 def _grouped(a: Arguments, grid: Sequence[int]) -> Units:
     terms = a["filter_height"] * a["filter_width"] * a["group_filters" if "dx" in a else "group_channels"]
     return a["total"], a["total"] * terms
@@ -183,7 +176,9 @@ UNITS: dict[str, Callable[..., Units]] = {
     "conv_bias_gradient_by_image": lambda a, grid: (grid[0] * a["images"] * a["area"], grid[0] * a["images"]),
     "conv_add_bias_by_map": lambda a, grid: (grid[0] * a["area"], grid[0]),
     "conv_bias_gradient": lambda a, grid: (grid[0] * a["images"] * a["area"],),
-    "conv_direct": _direct,
+    "conv_forward": lambda a, grid: (a["y"].size * a["w"][0].size,),
+    "conv_backward_data": lambda a, grid: (a["dx"].size * a["w"][:, 0].size,),
+    "conv_backward_filter": lambda a, grid: (a["dw"].size * a["dy"][:, 0].size,),
     **dict.fromkeys(("conv_vector_sums", "conv_vector_depthwise_sums"), _vector_sums),
     **{
         f"conv_vector{which}_gradients_{taps}_wide": _vector_gradients

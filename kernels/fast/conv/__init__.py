@@ -9,7 +9,7 @@ x is (images, channels, height, width), w (filters, channels / groups, height, w
 filters, height, width), all float32; `kernels.checks.conv_shape` has the formula.  How many groups there are follows
 from the shapes.  The outputs y, dx, dw, db are given and overwritten.
 
-An algorithm is one module of this package: `ALGORITHMS` names them, `serves(...)` is a table of what each can do.  It
+An algorithm is one module: `ALGORITHMS` names them, `serves(...)` is a table of what each can do.  It
 may need a workspace, a float32 array of at least `workspace_bytes(...)` bytes whose contents do not matter, before or
 after.  With images=i that is the need for i images at a time; how many fit changes the speed and not one bit of the
 result, because every order of summation follows from the shape and the algorithm's name alone; that of one with
@@ -29,11 +29,11 @@ from typing import Any
 
 from kernels.checks.arguments import KernelError, check, check_shape, flat, given_workspace
 from kernels.checks.conv_shape import PASSES, ConvShape, Pad, Pair
-from kernels.fast.conv import bias, direct, im2col, implicit_gemm, winograd
+from kernels.fast.conv import bias, grouped, im2col, implicit_gemm, winograd
 from kernels.fast.cpu import vector_direct
 
 ALGORITHMS: dict[str, ModuleType] = {
-    "direct": direct,
+    "direct": grouped,  # and without groups the plain kernels
     "implicit_gemm": implicit_gemm,
     "im2col": im2col,
     "winograd": winograd,

@@ -1,6 +1,6 @@
 """The bias of a convolution, for every algorithm: adding it to the output, and its gradient.
 
-    add_bias:   y[n, k, p, q] += b[k]      (direct and implicit_gemm add it themselves, without a pass of its own)
+    add_bias:   y[n, k, p, q] += b[k]      (implicit_gemm adds it itself, without a pass of its own)
     gradient:   db[k] = sum over n, p, q of dy[n, k, p, q]
 
 add_bias: one thread an output; n·k·p·q additions; reads and writes y once: 8 bytes an output.

@@ -1,4 +1,4 @@
-"""Convolution with groups or dilation straight from its formula: the grouped half of `kernels.fast.conv.direct`.
+"""Convolution with groups or dilation, straight from its formula.  Without them it has the plain kernels.
 
     forward          one thread an output      sums over the c, r, s of its group    (in this order, ascending)
     backward_data    one thread an input       sums over the k, r, s of its group
@@ -28,12 +28,14 @@ from typing import Any
 
 import numpy as np
 
+from kernels import conv as plain
 from kernels.checks.arguments import place
 from kernels.checks.conv_shape import ConvShape, Pair
 from kernels.fast.division import divide, reciprocal
 from kernels.targets.launch import Floats, Kernel, ceil_div, device, kernel, launch
 from kernels.targets.shim import cuda
 
+SUMMARY = "one thread a result, straight from the formula; slow but for groups, any shape, no workspace"
 BLOCK = 256
 LANES = 16  #: floats of a vector register
 ZERO = np.float32(0)
@@ -334,7 +336,17 @@ DEPTHWISE = {
 }
 
 
-def forward(shape: ConvShape, x: Any, w: Any, b: Any, y: Any, stream: Any) -> None:
+def why_not(pass_: str, shape: ConvShape) -> str | None:
+    return None
+
+
+def workspace_bytes(pass_: str, shape: ConvShape, images: int | None = None) -> int:
+    return 0
+
+
+def forward(shape: ConvShape, x: Any, w: Any, b: Any, y: Any, workspace: Any, stream: Any) -> None:
+    if shape.plain:
+        return plain.forward(x, w, b, y, shape.stride, shape.pad, stream=stream)
     total = prod(shape.y_shape)
     bias = w if b is None else b  # a kernel cannot be given None; with_bias says that it is not read
     with_bias = int(b is not None)
@@ -349,7 +361,9 @@ def forward(shape: ConvShape, x: Any, w: Any, b: Any, y: Any, stream: Any) -> No
     launch(conv_grouped_forward, ceil_div(total, BLOCK), x, w, bias, y, with_bias, *sizes, stream=stream)
 
 
-def backward_data(shape: ConvShape, dy: Any, w: Any, dx: Any, stream: Any) -> None:
+def backward_data(shape: ConvShape, dy: Any, w: Any, dx: Any, workspace: Any, stream: Any) -> None:
+    if shape.plain:
+        return plain.backward_data(dy, w, dx, shape.stride, shape.pad, stream=stream)
     if one := _depthwise("backward_data", shape, dy):
         planes = shape.images * shape.channels
         sizes = (planes, *_depthwise_sizes(shape), *map(reciprocal, (shape.channels, shape.width, *shape.stride)))
@@ -362,7 +376,9 @@ def backward_data(shape: ConvShape, dy: Any, w: Any, dx: Any, stream: Any) -> No
     launch(conv_grouped_backward_data, ceil_div(total, BLOCK), dy, w, dx, *sizes, stream=stream)
 
 
-def backward_filter(shape: ConvShape, x: Any, dy: Any, dw: Any, stream: Any) -> None:
+def backward_filter(shape: ConvShape, x: Any, dy: Any, dw: Any, workspace: Any, stream: Any) -> None:
+    if shape.plain:
+        return plain.backward_filter(x, dy, dw, shape.stride, shape.pad, stream=stream)
     if one := _depthwise("backward_filter", shape, x):
         each = ceil_div(shape.out_height * shape.out_width, LANES)
         sizes = (shape.images * each, each, *_depthwise_sizes(shape), reciprocal(shape.out_width), reciprocal(each))

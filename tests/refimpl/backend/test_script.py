@@ -392,7 +392,7 @@ def test_what_a_script_cannot_do_is_refused() -> None:
     tiers = H100.with_tiers([Tier("host", 1 << 20), Tier("peer", 1 << 30)])
     with raises_naming(RunError, "peer"):
         written_out(plan(network, wanted("superneurons-offload"), tiers, 1 << 30), "a test")
-    with raises_naming(RunError, "compress", "--kernels plain"):
+    with raises_naming(RunError, "thread", "--kernels plain"):
         written_out(plan(network, wanted("vdnnpp-all"), keeping_up(PLAIN), 1 << 30), "a test")
     with raises_naming(RunError, "fast kernels"):
         Trainer(plan(network, superneurons, PLAIN, 1 << 30), kernels="fast")

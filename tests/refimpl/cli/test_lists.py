@@ -102,7 +102,7 @@ def test_kernels_within_100_columns(refimpl: Command) -> None:
 
 def test_kernels_as_json(refimpl: Command) -> None:
     rows = json.loads(refimpl("list", "kernels", "--family", "conv", "--json").out)
-    assert {"conv.direct", "conv.bias"} <= {row["family"] for row in rows}
+    assert {"conv.grouped", "conv.bias"} <= {row["family"] for row in rows}
     assert all(row["family"].startswith("conv.") and row["file_does"] and row["block"] for row in rows)
 
 

@@ -170,7 +170,7 @@ def test_a_kernel_that_is_not_measured_is_as_much_slower_as_the_one_most_like_it
         ("conv_gather_by_tap", 2.0),
         ("conv_gather_by_table", 2.0),
         ("relu_forward", 3.0),
-        ("conv_direct_forward", 3.0),
+        ("conv_forward", 3.0),
     ):
         assert found[name] == pytest.approx([factor * cost for cost in known[name]])
 

@@ -1,0 +1,221 @@
+"""Plain kernels run in other ways: in Numba's simulator, launched by Numba on a GPU, in checked mode; and their rungs.
+
+The operations of `test_plain` are carried out by the CPU's compiler, and their calls are noted down with the arguments
+before and after.  Numba's simulator, a GPU, and every rung that a plain file names have to come to the same.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import importlib
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from numba import cuda
+
+from kernels.checks.conv_shape import PASSES
+from kernels.fast import conv, gemm
+from kernels.run import run
+from kernels.targets import cpu
+from kernels.targets.cpu.checked import CheckFailed
+from tests.kernels.test_plain import OPERATIONS as DRAWN
+from tests.kernels.test_plain import normal, nothing
+
+ROOT = Path(__file__).parents[2]
+
+
+def three_by_three(rung: Any, random: np.random.Generator) -> list[np.ndarray]:
+    """A convolution that every algorithm serves."""
+    x, w = normal(random, 2, 3, 7, 6), normal(random, 5, 3, 3, 3)
+    y, dy, dx, dw = nothing(2, 5, 7, 6), normal(random, 2, 5, 7, 6), nothing(*x.shape), nothing(*w.shape)
+    rung.conv.forward(x, w, normal(random, 5), y, pad=(1, 1))
+    rung.conv.backward_data(dy, w, dx, pad=(1, 1))
+    rung.conv.backward_filter(x, dy, dw, pad=(1, 1))
+    return [y, dx, dw]
+
+
+def by_element(rung: Any, random: np.random.Generator) -> list[np.ndarray]:
+    x, y = normal(random, 3, 5), nothing(3, 5)
+    rung.elementwise.copy(x, y)
+    rung.elementwise.axpy(0.5, x, y)
+    rung.elementwise.fill(x, 2.0)
+    return [x, y]
+
+
+OPERATIONS = DRAWN | {"conv 3×3": three_by_three, "elementwise": by_element}
+
+
+class Noted(NamedTuple):
+    """A call of a plain family's function."""
+
+    family: str
+    function: str
+    before: tuple[Any, Any]  #: arguments by position, and by name
+    after: tuple[Any, Any]
+
+
+class Families:
+    """The plain families; calls of their functions are noted down."""
+
+    def __init__(self, calls: list[Noted], family: str = "") -> None:
+        self.calls, self.family = calls, family
+
+    def __getattr__(self, name: str) -> Any:
+        if not self.family:
+            return Families(self.calls, name)
+
+        def call(*given: Any, **named: Any) -> None:
+            before = copy.deepcopy((given, named))  # an array that is given twice stays one
+            getattr(importlib.import_module(f"kernels.{self.family}"), name)(*given, **named)
+            self.calls.append(Noted(self.family, name, before, copy.deepcopy((given, named))))
+
+        return call
+
+
+@cache
+def calls_of(operation: str) -> list[Noted]:
+    calls: list[Noted] = []
+    OPERATIONS[operation](Families(calls), np.random.default_rng(0))
+    return calls
+
+
+def arrays(value: Any) -> list[np.ndarray]:
+    """Those of arguments, but for a workspace."""
+    if isinstance(value, dict):
+        value = [one for name, one in value.items() if name != "workspace"]
+    if isinstance(value, (tuple, list)):
+        return [array for one in value for array in arrays(one)]
+    return [value] if isinstance(value, np.ndarray) else []
+
+
+IN_THE_SIMULATOR = """
+import importlib, pickle, sys
+import numpy as np
+from kernels import run
+run.BLOCKS = {1: (32,), 2: (8, 4), 3: (8, 4, 1)}  # each thread of a block is one of Python's
+calls = pickle.load(sys.stdin.buffer)
+for family, function, (given, named), _ in calls:
+    with np.errstate(over="ignore"):
+        getattr(importlib.import_module(f"kernels.{family}"), function)(*given, **named)
+assert not {"kernels.fast", "kernels.targets", "kernels.checks", "refimpl"} & sys.modules.keys()
+pickle.dump([before for _, _, before, _ in calls], sys.stdout.buffer)
+"""
+
+
+@pytest.mark.slow
+def test_plain_kernels_run_in_numbas_simulator() -> None:
+    """In a process of its own, with Numba, NumPy and the plain files alone."""
+    calls = [tuple(call) for operation in OPERATIONS for call in calls_of(operation)]
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", IN_THE_SIMULATOR]
+    ran = subprocess.run(command, env=environment, input=pickle.dumps(calls), capture_output=True)
+    assert ran.returncode == 0, ran.stderr.decode()
+    for (family, function, _, after), got in zip(calls, pickle.loads(ran.stdout), strict=True):
+        for want, array in zip(arrays(after), arrays(got), strict=True):
+            np.testing.assert_allclose(array, want, rtol=1e-4, atol=1e-5, err_msg=f"{family}.{function}")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_numba_launches_plain_kernels_on_device_arrays(operation: str) -> None:
+    for family, function, (given, named), after in calls_of(operation):
+        there: dict[int, Any] = {}
+
+        def moved(value: Any, there: dict[int, Any] = there) -> Any:
+            if isinstance(value, (tuple, list)):
+                return type(value)(moved(one) for one in value)
+            if not isinstance(value, np.ndarray):
+                return value
+            return there.setdefault(id(value), cuda.to_device(value))
+
+        call: Callable[..., None] = getattr(importlib.import_module(f"kernels.{family}"), function)
+        call(*moved(given), **{name: moved(value) for name, value in named.items()})
+        for want, array in zip(arrays(after), arrays((given, named)), strict=True):
+            got = there[id(array)].copy_to_host()
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5, err_msg=f"{family}.{function}")
+
+
+# -- the ladder of a plain file's docstring ----------------------------------------------------------------------------
+
+LADDERS = {
+    path.stem: ladder.split("\n")
+    for path in sorted((ROOT / "kernels").glob("*.py"))
+    if (ladder := (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\nRungs:\n")[2])
+}
+
+
+def test_every_plain_file_ends_in_its_ladder() -> None:
+    families = {path.stem for path in (ROOT / "kernels").glob("*.py") if "@cuda.jit\n" in path.read_text("utf-8")}
+    assert LADDERS.keys() >= families
+    named = {line.split()[0] for lines in LADDERS.values() for line in lines}
+    assert named >= {module.__name__ for module in conv.ALGORITHMS.values()}
+
+
+def on_rung(name: str, call: Noted) -> Iterator[tuple[Any, Any]]:
+    """The arguments after the call on a rung; of one with several algorithms, after each that serves the call."""
+    fast = getattr(importlib.import_module(f"kernels.fast.{call.family}"), call.function)
+    for changed in changes(name, call):
+        given, named = copy.deepcopy(call.before)
+        fast(*given, **named | changed)
+        yield given, named
+
+
+def changes(name: str, call: Noted) -> Iterator[dict[str, Any]]:
+    """The arguments by which a call takes a rung: nothing where the family has one."""
+    given, named = call.before
+    algorithm = name.rpartition(".")[2].replace("grouped", "direct")
+    if name == "kernels.fast.gemm":
+        yield from (
+            {"algorithm": one} for one, rung in gemm.ALGORITHMS.items() if rung.general and "algorithm" in named
+        )
+    elif name == f"kernels.fast.{call.family}":
+        yield {}
+    elif call.function in PASSES:
+        x, w = {"forward": (0, 1), "backward_data": (2, 1), "backward_filter": (0, 2)}[call.function]
+        walk = {option: named[option] for option in ("stride", "pad", "dilation") if option in named}
+        shapes = given[x].shape, given[w].shape
+        if conv.serves(*shapes, **walk)[algorithm][call.function] == "yes":
+            nbytes = conv.workspace_bytes(call.function, *shapes, **walk, algorithm=algorithm)
+            yield {"algorithm": algorithm, "workspace": np.empty(nbytes // 4, np.float32)}
+
+
+@pytest.mark.parametrize("family", LADDERS)
+def test_a_rung_comes_to_what_the_plain_kernels_come_to(family: str) -> None:
+    of = {"grouped": "conv", "pool_to": "pool"}.get(family, family)
+    calls = [call for operation in OPERATIONS for call in calls_of(operation) if call.family == of]
+    for name in (line.split()[0] for line in LADDERS[family]):
+        importlib.import_module(name)
+        compared = 0
+        for call in calls:
+            for got in on_rung(name, call):
+                compared += 1
+                for want, array in zip(arrays(call.after), arrays(got), strict=True):
+                    np.testing.assert_allclose(array, want, rtol=1e-4, atol=1e-4, err_msg=f"{name} {call.function}")
+        assert compared, f"{name} is compared with nothing"
+
+
+# -- checked mode ------------------------------------------------------------------------------------------------------
+
+
+@cuda.jit
+def reads_beyond_its_row(x, y):  # type: ignore[no-untyped-def]
+    i = cuda.grid(1)
+    if i < y.size:
+        y[i] = x[0, i + 1]
+
+
+def test_an_index_beyond_a_row_is_found() -> None:
+    """Although the array goes on there."""
+    x, y = np.ones((2, 4), np.float32), np.zeros(4, np.float32)
+    run(reads_beyond_its_row, 4, x, y)
+    with cpu.checked(), pytest.raises(CheckFailed, match=r"x\[0, i \+ 1\]: index 4 on axis 1, which has 0 … 3"):
+        run(reads_beyond_its_row, 4, x, y)
