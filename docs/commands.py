@@ -117,7 +117,7 @@ def networks_table() -> str:
 
 def layers_table() -> str:
     """The methods of `Builder` that add a layer."""
-    from refimpl.network.builder import LAYERS, Builder
+    from refimpl.network.later_layers import LAYERS, Builder
 
     rows = []
     for name in LAYERS:

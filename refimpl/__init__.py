@@ -30,7 +30,7 @@ OFFERED = {
     "slots": "refimpl.slots",
     # what a program is made of, and what it is good for
     "Network": "refimpl.network:Network",
-    "Builder": "refimpl.network:Builder",
+    "Builder": "refimpl.network.later_layers:Builder",
     "Setup": "refimpl.names.modules:Setup",  # whose `replace` knows names
     "Machine": "refimpl.machine:Machine",
     "plan": "refimpl.names.by_name:plan",

@@ -61,8 +61,9 @@ import numpy as np
 from refimpl.importing.arrangement import CHANNEL, IMAGE, POSITION, Arrangement, Factor, Mixed
 from refimpl.importing.heads import attention, rotary
 from refimpl.importing.nodes import NO_PAD, Graph, Made, Node, Unsupported, Value, another_shape, sizes
-from refimpl.network.builder import LOSSES, Builder
+from refimpl.network.builder import LOSSES
 from refimpl.network.kinds import TRAITS
+from refimpl.network.later_layers import Builder
 from refimpl.network.layer import FirstValues, Layer, NetworkError
 from refimpl.network.network import Network
 from refimpl.text import closest, counted, offer, shown

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from refimpl.importing.arrangement import Arrangement
-from refimpl.network.builder import Builder
+from refimpl.network.later_layers import Builder
 from refimpl.network.layer import FirstValues, Layer, NetworkError
 
 NO_PAD = (0, 0, 0, 0)

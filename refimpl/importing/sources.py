@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from refimpl.importing.own_code import error_line, executed
-from refimpl.network.builder import Builder
+from refimpl.network.builder import PapersBuilder
 from refimpl.network.layer import NetworkError
 from refimpl.network.network import Network
 from refimpl.text import counted, offer, one_line
@@ -263,7 +263,7 @@ def _called(path: str, function: str, batch: int, loss: Loss = None) -> Network:
     if loss is not None and not _takes(make, "loss"):
         raise NetworkError(f"{path}: {function} takes no loss; give it the parameter loss, and hand that to from_torch")
     made = _made(make, path, function, given)
-    if isinstance(made, Builder):
+    if isinstance(made, PapersBuilder):
         made = made.build()
     if isinstance(made, tuple) and len(made) == 2 and hasattr(made[0], "named_parameters"):
         made = from_torch(*made)  # a module and its example, as for `refimpl torch`

@@ -58,9 +58,9 @@ from refimpl.machine.cpu_model import (
 from refimpl.machine.here import is_busy
 from refimpl.machine.model import Machine
 from refimpl.machine.timing import Run, Seconds, least_in_turns
-from refimpl.network.builder import Builder
 from refimpl.network.call import Call
 from refimpl.network.kinds import TRAITS
+from refimpl.network.later_layers import Builder
 from refimpl.network.network import Network
 
 if TYPE_CHECKING:

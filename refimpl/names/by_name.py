@@ -15,7 +15,8 @@ from refimpl.names.machines import named as machine_named
 from refimpl.names.networks import build
 from refimpl.names.presets import Preset
 from refimpl.names.presets import setup as preset_setup
-from refimpl.network import Builder, Network, NetworkError
+from refimpl.network import Network, NetworkError
+from refimpl.network.builder import PapersBuilder
 from refimpl.planner import DoesNotFit, Program, Setup, SetupError
 from refimpl.planner import plan as plan_bytes
 from refimpl.text import size
@@ -86,7 +87,7 @@ def network_named(network: object) -> Network:
         return network
     if isinstance(network, str):
         return build(network)
-    if isinstance(network, Builder):
+    if isinstance(network, PapersBuilder):
         raise NetworkError(f"{network.name} is a Builder; write its .build()")
     raise NetworkError(
         f"{network!r} is not a network; write a name, as in 'vgg16', or refimpl.networks.vgg16(batch=64)"

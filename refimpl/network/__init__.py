@@ -1,7 +1,13 @@
-"""Networks: layers, shapes, and which tensor each call reads and writes."""
+"""Networks: layers, shapes, and which tensor each call reads and writes.
+
+`Builder`, of every layer, is imported when it is first used: the papers' networks need `PapersBuilder` alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from refimpl.network.accounting import network_wide, network_wide_bytes
-from refimpl.network.builder import Builder
 from refimpl.network.call import CHOOSABLE, Call, Setting
 from refimpl.network.conventions import SUPERNEURONS, VDNN, VDNNPP, Conventions
 from refimpl.network.data_parallel import BUCKET_BYTES
@@ -10,8 +16,19 @@ from refimpl.network.network import Network
 from refimpl.network.routes import depth_first
 from refimpl.network.tensor import Kind, Tensor
 
+if TYPE_CHECKING:
+    from refimpl.network.later_layers import Builder
+
 __all__ = [
     "BUCKET_BYTES", "CHOOSABLE", "SUPERNEURONS", "VDNN", "VDNNPP", "Builder", "Call", "Conventions", "Kind", "Layer",
     "Network", "NetworkError", "Output", "Parameter", "Setting", "Step", "Tensor", "depth_first", "network_wide",
     "network_wide_bytes",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Builder":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from refimpl.network.later_layers import Builder
+
+    return Builder

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from refimpl.network.builder import Builder, Size
+from refimpl.network.builder import PapersBuilder
 from refimpl.network.conventions import SUFFIXES, VDNN, Conventions
 from refimpl.network.layer import Layer
 from refimpl.network.network import Network
+from refimpl.network.spelling import Size
 
 
 def spelled(name: str, conventions: Conventions) -> str:
@@ -16,25 +17,25 @@ def spelled(name: str, conventions: Conventions) -> str:
     return name + next((suffix for suffix, theirs in SUFFIXES.items() if conventions == theirs), "")
 
 
-def conv_relu(b: Builder, name: str, filters: int, window: Size, stride: int = 1, **more: Any) -> Layer:
-    """A convolution with a bias, and a ReLU; `pad` and `after` as `Builder.conv` takes them."""
+def conv_relu(b: PapersBuilder, name: str, filters: int, window: Size, stride: int = 1, **more: Any) -> Layer:
+    """A convolution with a bias, and a ReLU; `pad` and `after` as `PapersBuilder.conv` takes them."""
     b.conv(filters, window, stride, name=name, **more)
     return b.relu(name=f"{name}.relu")
 
 
-def conv_norm(b: Builder, name: str, filters: int, window: Size, stride: int = 1, **more: Any) -> Layer:
+def conv_norm(b: PapersBuilder, name: str, filters: int, window: Size, stride: int = 1, **more: Any) -> Layer:
     """A convolution without a bias, which the batch normalisation after it would cancel."""
     b.conv(filters, window, stride, bias=False, name=name, **more)
     return b.batchnorm(name=f"{name}.norm")
 
 
-def conv_norm_relu(b: Builder, name: str, filters: int, window: Size, stride: int = 1, **more: Any) -> Layer:
+def conv_norm_relu(b: PapersBuilder, name: str, filters: int, window: Size, stride: int = 1, **more: Any) -> Layer:
     """A convolution, batch normalisation and a ReLU."""
     conv_norm(b, name, filters, window, stride, **more)
     return b.relu(name=f"{name}.relu")
 
 
-def classified(b: Builder, classes: int, name: str = "fc") -> Network:
+def classified(b: PapersBuilder, classes: int, name: str = "fc") -> Network:
     """The network with its end: a fully connected layer of this name and a softmax."""
     b.fc(classes, name=name)
     b.softmax(name="softmax")

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from refimpl.network.builder import Builder
+from refimpl.network.builder import PapersBuilder
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.network import Network
 from refimpl.network.parts import classified, conv_norm, conv_norm_relu, conv_relu, spelled
@@ -15,7 +15,7 @@ Shape = tuple[int, int, int]
 
 def lenet(batch: int = 32, conventions: Conventions = VDNN, shape: Shape = (1, 28, 28), classes: int = 10) -> Network:
     """A plain chain, after LeCun, Bottou, Bengio, Haffner, 1998, with ReLU, maximum pooling and dropout."""
-    b = Builder(spelled("lenet", conventions), (batch, *shape), conventions)
+    b = PapersBuilder(spelled("lenet", conventions), (batch, *shape), conventions)
     for i, filters in ((1, 16), (2, 32)):
         b.conv(filters, 5, pad=2, name=f"conv{i}")
         b.relu(name=f"relu{i}")
@@ -30,7 +30,7 @@ def tiny_vgg(
     batch: int = 32, conventions: Conventions = VDNN, shape: Shape = (3, 32, 32), classes: int = 10
 ) -> Network:
     """Three groups of two 3×3 convolutions, each halved by a pooling."""
-    b = Builder(spelled("tiny-vgg", conventions), (batch, *shape), conventions)
+    b = PapersBuilder(spelled("tiny-vgg", conventions), (batch, *shape), conventions)
     for group, filters in enumerate((8, 16, 32), 1):
         for i in (1, 2):
             b.conv(filters, 3, pad=1, name=f"conv{group}_{i}")
@@ -45,7 +45,7 @@ def tiny_resnet(
     batch: int = 32, conventions: Conventions = VDNN, shape: Shape = (3, 32, 32), classes: int = 10
 ) -> Network:
     """Two groups of two residual units of two 3×3 convolutions; batch normalisation, no biases."""
-    b = Builder(spelled("tiny-resnet", conventions), (batch, *shape), conventions)
+    b = PapersBuilder(spelled("tiny-resnet", conventions), (batch, *shape), conventions)
     x = conv_norm_relu(b, "conv1", 8, 3, pad=1)
     for group, filters in ((2, 8), (3, 16)):
         for i in (1, 2):
@@ -63,7 +63,7 @@ def tiny_inception(
     batch: int = 32, conventions: Conventions = VDNN, shape: Shape = (3, 32, 32), classes: int = 10
 ) -> Network:
     """Two modules of three branches, 1×1, 3×3 and after a pooling, that meet in a concat."""
-    b = Builder(spelled("tiny-inception", conventions), (batch, *shape), conventions)
+    b = PapersBuilder(spelled("tiny-inception", conventions), (batch, *shape), conventions)
     conv_relu(b, "conv1", 8, 3, pad=1)
     x = b.pool(2, name="pool1")
     for name, filters in (("2", 8), ("3", 16)):

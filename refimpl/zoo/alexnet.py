@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refimpl.network.builder import Builder
+from refimpl.network.builder import PapersBuilder
 from refimpl.network.conventions import SUPERNEURONS, VDNN, VDNNPP, Conventions
 from refimpl.network.network import Network
 from refimpl.network.parts import classified, spelled
@@ -18,14 +18,14 @@ def alexnet(batch: int = 128, conventions: Conventions = VDNN) -> Network:
 
     As convnet-benchmarks has it and vDNN measured it: 3×224², no groups, no LRN, no dropout.
     """
-    b = Builder("alexnet", (batch, 3, 224, 224), conventions)
+    b = PapersBuilder("alexnet", (batch, 3, 224, 224), conventions)
     convolutions = ((64, 11, 4, 2), (192, 5, 1, 2), (384, 3, 1, 1), (256, 3, 1, 1), (256, 3, 1, 1))
     return five_convolutions(b, convolutions, pool=(3, 2))
 
 
 def alexnet_superneurons(batch: int = 200, conventions: Conventions = SUPERNEURONS) -> Network:
     """The AlexNet of SuperNeurons' memory curves: 3×227², LRN, dropout, no groups; its layers' names are theirs."""
-    b = Builder("alexnet:superneurons", (batch, 3, 227, 227), conventions)
+    b = PapersBuilder("alexnet:superneurons", (batch, 3, 227, 227), conventions)
     for i, (filters, window, stride, pad) in enumerate(WIDE, 1):
         b.conv(filters, window, stride, pad, name=f"CONV{i}")
         b.relu(name=f"RELU{i}")
@@ -44,7 +44,7 @@ def alexnet_superneurons(batch: int = 200, conventions: Conventions = SUPERNEURO
 
 def alexnet_vdnnpp(batch: int = 128, conventions: Conventions = VDNNPP) -> Network:
     """The AlexNet of the chains that vDNN++'s authors made public: 3×227², no groups, no LRN, no dropout."""
-    b = Builder("alexnet:vdnnpp", (batch, 3, 227, 227), conventions)
+    b = PapersBuilder("alexnet:vdnnpp", (batch, 3, 227, 227), conventions)
     return five_convolutions(b, WIDE, pool=(3, 2))
 
 
@@ -53,13 +53,13 @@ def overfeat(batch: int = 128, conventions: Conventions = VDNN) -> Network:
 
     2×2 pooling without overlap.
     """
-    b = Builder(spelled("overfeat", conventions), (batch, 3, 231, 231), conventions)
+    b = PapersBuilder(spelled("overfeat", conventions), (batch, 3, 231, 231), conventions)
     convolutions = ((96, 11, 4, 0), (256, 5, 1, 0), (512, 3, 1, 1), (1024, 3, 1, 1), (1024, 3, 1, 1))
     return five_convolutions(b, convolutions, pool=(2, 2), outputs=(3072, 4096))
 
 
 def five_convolutions(
-    b: Builder,
+    b: PapersBuilder,
     convolutions: Sequence[tuple[int, int, int, int]],
     pool: tuple[int, int],
     outputs: tuple[int, int] = (4096, 4096),

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNN, Conventions
+from refimpl.network.later_layers import Builder
 from refimpl.network.layer import Layer
 from refimpl.network.network import Network
 from refimpl.network.parts import classified, spelled

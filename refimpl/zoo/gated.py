@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNN, Conventions
+from refimpl.network.later_layers import Builder
 from refimpl.network.layer import Layer
 from refimpl.network.network import Network
 from refimpl.network.parts import classified, spelled

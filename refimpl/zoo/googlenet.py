@@ -5,7 +5,7 @@ Without LRN and without the two auxiliary ends; nine inception modules, each of 
 
 from __future__ import annotations
 
-from refimpl.network.builder import Builder
+from refimpl.network.builder import PapersBuilder
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.network import Network
 from refimpl.network.parts import classified, conv_relu, spelled
@@ -26,7 +26,7 @@ MODULES = {
 
 def googlenet(batch: int = 128, conventions: Conventions = VDNN) -> Network:
     """3×224² (227² with SuperNeurons' conventions)."""
-    b = Builder(spelled("googlenet", conventions), (batch, 3, conventions.side, conventions.side), conventions)
+    b = PapersBuilder(spelled("googlenet", conventions), (batch, 3, conventions.side, conventions.side), conventions)
     conv_relu(b, "conv1", 64, 7, stride=2, pad=3)
     b.pool(3, 2, pad=1, name="pool1")
     conv_relu(b, "conv2.reduce", 64, 1)
@@ -42,7 +42,9 @@ def googlenet(batch: int = 128, conventions: Conventions = VDNN) -> Network:
     return classified(b, 1000)
 
 
-def inception(b: Builder, name: str, one: int, three: tuple[int, int], five: tuple[int, int], pooled: int) -> None:
+def inception(
+    b: PapersBuilder, name: str, one: int, three: tuple[int, int], five: tuple[int, int], pooled: int
+) -> None:
     """Four branches over one map; the convolutions of 1×1 keep the larger ones cheap."""
     x = b.last
     first = conv_relu(b, f"{name}.1x1", one, 1, after=x)

@@ -6,7 +6,7 @@ module is a few branches over one map that a concat joins.  Windows of 1×7 and 
 
 from __future__ import annotations
 
-from refimpl.network.builder import Builder
+from refimpl.network.builder import PapersBuilder
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.layer import Layer
 from refimpl.network.network import Network
@@ -21,7 +21,7 @@ ONE_BY_THREE, THREE_BY_ONE = (1, 3), (3, 1)
 
 def inceptionv4(batch: int = 32, conventions: Conventions = VDNN) -> Network:
     """3×299², whatever the conventions."""
-    b = Builder(spelled("inceptionv4", conventions), (batch, 3, 299, 299), conventions)
+    b = PapersBuilder(spelled("inceptionv4", conventions), (batch, 3, 299, 299), conventions)
     _stem(b)
     for i in range(1, 5):
         _module_a(b, f"A{i}")
@@ -37,7 +37,7 @@ def inceptionv4(batch: int = 32, conventions: Conventions = VDNN) -> Network:
     return classified(b, 1000)
 
 
-def _convs(b: Builder, name: str, after: Layer, *convs: Conv) -> Layer:
+def _convs(b: PapersBuilder, name: str, after: Layer, *convs: Conv) -> Layer:
     """A chain of convolutions after a layer."""
     for i, (filters, window, size) in enumerate(convs, 1):
         height, width = window if isinstance(window, tuple) else (window, window)
@@ -46,12 +46,12 @@ def _convs(b: Builder, name: str, after: Layer, *convs: Conv) -> Layer:
     return after
 
 
-def _average(b: Builder, name: str, x: Layer, filters: int) -> Layer:
+def _average(b: PapersBuilder, name: str, x: Layer, filters: int) -> Layer:
     """The mean of the neighbours, and a 1×1 convolution."""
     return _convs(b, name, b.pool(3, 1, pad=1, mode="average", name=f"{name}.pool", after=x), (filters, 1, "same"))
 
 
-def _stem(b: Builder) -> None:
+def _stem(b: PapersBuilder) -> None:
     x = _convs(b, "stem", b.input, (32, 3, "half"), (32, 3, "valid"), (64, 3, "same"))
     pooled = b.pool(3, 2, name="stem.a.pool", after=x)
     x = b.concat(pooled, _convs(b, "stem.a", x, (96, 3, "half")), name="stem.a.concat")
@@ -62,7 +62,7 @@ def _stem(b: Builder) -> None:
     b.concat(left, b.pool(3, 2, name="stem.c.pool", after=x), name="stem.c.concat")
 
 
-def _module_a(b: Builder, name: str) -> None:
+def _module_a(b: PapersBuilder, name: str) -> None:
     x = b.last
     b.concat(
         _average(b, f"{name}.average", x, 96),
@@ -73,7 +73,7 @@ def _module_a(b: Builder, name: str) -> None:
     )
 
 
-def _reduction_a(b: Builder, name: str) -> None:
+def _reduction_a(b: PapersBuilder, name: str) -> None:
     x = b.last
     b.concat(
         b.pool(3, 2, name=f"{name}.pool", after=x),
@@ -83,7 +83,7 @@ def _reduction_a(b: Builder, name: str) -> None:
     )
 
 
-def _module_b(b: Builder, name: str) -> None:
+def _module_b(b: PapersBuilder, name: str) -> None:
     x = b.last
     seven = (192, 1, "same"), (224, ONE_BY_SEVEN, "same"), (256, SEVEN_BY_ONE, "same")
     thirteen = (192, 1, "same"), (192, ONE_BY_SEVEN, "same"), (224, SEVEN_BY_ONE, "same")
@@ -96,7 +96,7 @@ def _module_b(b: Builder, name: str) -> None:
     )
 
 
-def _reduction_b(b: Builder, name: str) -> None:
+def _reduction_b(b: PapersBuilder, name: str) -> None:
     x = b.last
     long = (256, 1, "same"), (256, ONE_BY_SEVEN, "same"), (320, SEVEN_BY_ONE, "same"), (320, 3, "half")
     b.concat(
@@ -107,7 +107,7 @@ def _reduction_b(b: Builder, name: str) -> None:
     )
 
 
-def _module_c(b: Builder, name: str) -> None:
+def _module_c(b: PapersBuilder, name: str) -> None:
     x = b.last
     average = _average(b, f"{name}.average", x, 256)
     one = _convs(b, f"{name}.1x1", x, (256, 1, "same"))

@@ -6,8 +6,8 @@ Sizes are torchvision's, which are the paper's.
 
 from __future__ import annotations
 
-from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNN, Conventions
+from refimpl.network.later_layers import Builder
 from refimpl.network.layer import Layer
 from refimpl.network.network import Network
 from refimpl.network.parts import classified, conv_norm, conv_norm_relu, spelled

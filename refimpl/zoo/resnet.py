@@ -6,7 +6,7 @@ of a group changes the size: its shortcut is a convolution too.  Depth = 3 (n1 +
 
 from __future__ import annotations
 
-from refimpl.network.builder import Builder
+from refimpl.network.builder import PapersBuilder
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.layer import Layer, NetworkError
 from refimpl.network.network import Network
@@ -45,7 +45,7 @@ def resnet(depth: int, batch: int = 16, conventions: Conventions = VDNN) -> Netw
     """
     groups = units(depth)
     name = f"resnet{depth}" if depth in STANDARD else f"resnet:{depth}"
-    b = Builder(spelled(name, conventions), (batch, 3, conventions.side, conventions.side), conventions)
+    b = PapersBuilder(spelled(name, conventions), (batch, 3, conventions.side, conventions.side), conventions)
     conv_norm_relu(b, "conv1", 64, 7, stride=2, pad=3)
     x = b.pool(3, 2, pad=1 if conventions.side == 224 else 0, name="pool1")
     for group, (filters, count) in enumerate(zip(FILTERS, groups, strict=True), 2):
@@ -56,7 +56,7 @@ def resnet(depth: int, batch: int = 16, conventions: Conventions = VDNN) -> Netw
     return classified(b, 1000)
 
 
-def bottleneck(b: Builder, name: str, x: Layer, filters: int, stride: int, widen: bool) -> Layer:
+def bottleneck(b: PapersBuilder, name: str, x: Layer, filters: int, stride: int, widen: bool) -> Layer:
     """One unit; the shortcut comes first, as in SuperNeurons' route."""
     around = conv_norm(b, f"{name}.around", 4 * filters, 1, stride, after=x) if widen else x
     conv_norm_relu(b, f"{name}.conv1", filters, 1, stride, after=x)

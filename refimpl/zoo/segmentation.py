@@ -7,8 +7,8 @@ convolutional network (Long, Shelhamer, Darrell, 2015) classifies coarse maps, a
 
 from __future__ import annotations
 
-from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNN, Conventions
+from refimpl.network.later_layers import Builder
 from refimpl.network.layer import Layer
 from refimpl.network.network import Network
 from refimpl.network.parts import conv_norm, conv_norm_relu, spelled

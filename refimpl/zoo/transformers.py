@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
-from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNN, Conventions
+from refimpl.network.later_layers import Builder
 from refimpl.network.layer import Layer, NetworkError
 from refimpl.network.network import Network
 from refimpl.network.parts import classified, spelled

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refimpl.network.builder import Builder
+from refimpl.network.builder import PapersBuilder
 from refimpl.network.conventions import VDNNPP, Conventions
 from refimpl.network.network import Network
 from refimpl.network.parts import classified
@@ -10,7 +10,7 @@ from refimpl.network.parts import classified
 
 def vdnnpp_demo(batch: int = 32, conventions: Conventions = VDNNPP) -> Network:
     """Short and long convolutions in turn: without a join, the 5×5 after a 1×1 hides the copy of the 1×1's input."""
-    b = Builder("vdnnpp-demo", (batch, 3, 224, 224), conventions)
+    b = PapersBuilder("vdnnpp-demo", (batch, 3, 224, 224), conventions)
     b.conv(64, 3, pad=1, name="conv0")
     b.relu(name="relu0")
     for i in range(1, 6):

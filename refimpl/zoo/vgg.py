@@ -5,7 +5,7 @@ vDNN made model D deeper by 20, 40, 60 and 80 convolutions in each group, to hav
 
 from __future__ import annotations
 
-from refimpl.network.builder import Builder
+from refimpl.network.builder import PapersBuilder
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.layer import NetworkError
 from refimpl.network.network import Network
@@ -23,7 +23,7 @@ def vgg(depth: int, batch: int = 32, conventions: Conventions = VDNN) -> Network
     """VGG with `depth` layers with weights: 11, 16, 19, 116, 216, 316 or 416."""
     if depth not in GROUPS:
         raise NetworkError(f"there is no VGG {depth} layers deep; there are {', '.join(map(str, GROUPS))}")
-    b = Builder(spelled(f"vgg{depth}", conventions), (batch, 3, conventions.side, conventions.side), conventions)
+    b = PapersBuilder(spelled(f"vgg{depth}", conventions), (batch, 3, conventions.side, conventions.side), conventions)
     for group, (filters, convolutions) in enumerate(zip(FILTERS, GROUPS[depth], strict=True), 1):
         for i in range(1, convolutions + 1):
             b.conv(filters, 3, pad=1, name=f"conv{group}_{i}")

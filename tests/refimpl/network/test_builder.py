@@ -16,10 +16,11 @@ from kernels.checks.conv_shape import ConvShape
 from kernels.fast import batchnorm, clip, layernorm, lrn, mean_loss, pixel_softmax, pool, rmsnorm, rotary
 from refimpl.machine.convolution import Convolution
 from refimpl.network import SUPERNEURONS, Builder, Layer, NetworkError
-from refimpl.network.builder import LARGEST_HEAD, LARGEST_LRN, LAYERS
+from refimpl.network.builder import LARGEST_LRN, PapersBuilder
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.initial_state import spread
-from refimpl.network.kinds import TRAITS
+from refimpl.network.kinds import TRAITS, LayerKind
+from refimpl.network.later_layers import LARGEST_HEAD, LAYERS
 from refimpl.network.shapes import (
     clip_parts,
     layernorm_workspace,
@@ -475,8 +476,15 @@ def test_a_misspelt_layer_or_option_is_one_line_that_says_what_to_write(ask: Any
 
 
 def test_every_layer_the_builder_has_is_offered() -> None:
-    methods = {name for name, found in vars(Builder).items() if callable(found) and not name.startswith("_")}
+    methods = {name for name in dir(Builder) if not name.startswith("_")}
     assert methods == {*LAYERS, "add_input", "share", "build"}
+
+
+@pytest.mark.parametrize("kind", [kind for kind, traits in TRAITS.items() if not traits.opaque])
+def test_the_papers_builder_has_the_kinds_of_their_networks_alone(kind: LayerKind) -> None:
+    made = ("data", "fork")  # the batch is there, and forks are put in
+    assert hasattr(PapersBuilder, kind) == (TRAITS[kind].published and kind not in made)
+    assert hasattr(Builder, kind) == (kind not in made)
 
 
 @pytest.mark.parametrize("kind", [kind for kind, traits in TRAITS.items() if traits.loss and not traits.opaque])

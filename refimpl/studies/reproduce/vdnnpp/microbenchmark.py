@@ -18,7 +18,8 @@ from refimpl.machine import MACHINES, Choice, Machine
 from refimpl.machine.devices import Device
 from refimpl.machine.measure import Bench
 from refimpl.machine.timing import least_in_turns
-from refimpl.network import VDNNPP, Builder, Call, Network
+from refimpl.network import VDNNPP, Call, Network
+from refimpl.network.builder import PapersBuilder
 from refimpl.network.parts import classified
 from refimpl.studies.reproduce.published import Found, Watch
 
@@ -32,7 +33,7 @@ TURNS, LIMIT_SECONDS = 5, 1.0  #: of the timing of one call
 
 def network(images: int = IMAGES, channels: int = CHANNELS, side: int = SIDE) -> Network:
     """All layers of the microbenchmark as one chain, so that they have equal inputs."""
-    b = Builder("conv-time", (images, channels, side, side), VDNNPP)
+    b = PapersBuilder("conv-time", (images, channels, side, side), VDNNPP)
     for width in FILTERS:
         b.conv(channels, width, pad=width // 2, name=f"conv {width}×{width}")
         b.relu()
