@@ -1,9 +1,11 @@
 """Copies between the device and the host; and the names of `numba.cuda` for where there is no device."""
 
+from typing import Any
+
 import numpy as np
 
 
-def copy(given, to, stream):
+def copy(given: Any, to: Any, stream: Any) -> None:
     """A copy on a stream; one of the two is a device array of Numba's, or on the CPU both are NumPy's."""
     if hasattr(to, "copy_to_device"):
         to.copy_to_device(given, stream=stream)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -166,9 +167,29 @@ def running_on(options: argparse.Namespace) -> str:
     return "h100" if options.backend == "emulated" else "here"
 
 
+def backend_of(options: argparse.Namespace) -> str:
+    """The backend that was named; without a name, that of the GPU at hand."""
+    return str(options.backend) if options.backend != "auto" else "cuda" if here.gpu_at_hand() else "cpu"
+
+
+def gpu(options: argparse.Namespace) -> Any:
+    """Numba's CUDA, on the GPU or on an emulated one; None: the CPU's."""
+    from kernels.targets import emulated
+
+    if (backend := backend_of(options)) == "emulated":
+        emulated.start()
+    if backend == "cpu":
+        return None
+    from numba import cuda
+    from numba.core.errors import NumbaPerformanceWarning
+
+    warnings.simplefilter("ignore", NumbaPerformanceWarning)  # of grids that do not fill a GPU
+    return cuda
+
+
 def trainer(program: Program, options: argparse.Namespace, **learning: Any) -> Trainer:
     """A trainer on the chosen backend; the first time, its kernels are compiled, which takes a while."""
-    backend = options.backend if options.backend != "auto" else "cuda" if here.gpu_at_hand() else "cpu"
+    backend = backend_of(options)
     with waiting(f"preparing {program.network.name} for {backend}; the first time its kernels are compiled"):
         from refimpl.backend import Trainer
 

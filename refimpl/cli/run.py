@@ -26,6 +26,7 @@ from refimpl.cli.training_data import data_for
 from refimpl.cli.tuned_file import TunedFile, tuned_file
 from refimpl.machine.cpu_model import CalibratedCpu
 from refimpl.machine.here import process_bytes
+from refimpl.names.by_name import budget_bytes
 from refimpl.names.networks import build
 from refimpl.network import Network, Output
 from refimpl.planner import Program
@@ -60,6 +61,7 @@ def add(parser: Parser) -> None:
             "refimpl run tiny-vgg --data images.npz --steps 1000 --resume half.npz",
             "mpiexec -n 2 refimpl run tiny-resnet --data digits --batch 16 --parallel mpi --policy superneurons",
             "refimpl run lenet --backend emulated --machine h100 --policy vdnn-all",
+            "refimpl run lenet --batch 4 --policy vdnn-all --backend cpu --by-hand",
             "refimpl run my_model.onnx --data images.npz --save state.npz --export trained.onnx",
             "refimpl run tiny-vgg:vdnnpp --batch 64 --policy vdnnpp-all --verbose",
         ],
@@ -102,6 +104,11 @@ def add(parser: Parser) -> None:
     shared_options.budget(parser)
     shared_options.cluster(parser, simulated=False)
     shared_options.json(parser)
+    parser.add_argument(
+        "--by-hand", action="store_true",
+        help="plan nothing: the executor, with plain kernels, asks the policy's modules layer by layer, and one "
+        "iteration prints each allocation, copy, launch and wait",
+    )  # fmt: skip
     parser.add_argument("--verbose", action="store_true", help="what every map took that the host compressed, too")
 
 
@@ -111,10 +118,33 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     from refimpl.backend import Alone
 
+    if options.by_hand:
+        return by_hand(options)
     if options.parallel:
         return as_rank(options, trained)
     refuse_without_parallel()
     return trained(options, Alone())
+
+
+def by_hand(options: argparse.Namespace) -> int:
+    """One iteration of the executor, action by action."""
+    from kernels.copies import NoGpu
+    from refimpl.executor import Executor
+
+    for name in ("parallel", "steps", "epochs", "save", "resume", "export", "page", "json"):
+        if getattr(options, name):
+            raise Fail(f"--by-hand prints one iteration and nothing else: leave out --{name}")
+    network, source = data_for(options, build(options.network, options.batch))
+    network = resolve.trained_by(options, network)
+    machine = resolve.machine(options, resolve.running_on(options))
+    learning, nbytes = resolve.learning(options), budget_bytes(options.budget, network, machine)
+    if options.budget is None:  # the executor takes all of its budget at once
+        nbytes = min(nbytes, 2 * (network.resident_bytes + network.managed_bytes))
+    seed = learning.pop("seed", 0)
+    executor = Executor(network, resolve.setup(options), nbytes, resolve.gpu(options) or NoGpu(), machine, seed)
+    for action in executor.iteration(*source.batch(network.batch, 0, seed), **learning):
+        say(str(action))
+    return DONE
 
 
 def trained(options: argparse.Namespace, communicator: Communicator) -> int:

@@ -15,7 +15,7 @@ from refimpl.planner.cache_of_maps import CacheOfMaps
 from refimpl.planner.device_memory import DeviceMemory
 from refimpl.planner.instructions import COMPUTE, HOST_STREAM, NETWORK_STREAM, Counts, StepRow
 from refimpl.planner.limits import PAPERS, PassLimits
-from refimpl.planner.mover import Mover, Streams, Workspace
+from refimpl.planner.mover import Mover, StreamNumbers, Workspace
 from refimpl.planner.order import Order
 from refimpl.planner.program import Program
 from refimpl.planner.store import pinned_memory
@@ -64,7 +64,7 @@ class Planner:
             setup.allocator, budget, self.order, machine, cache, in_pytorch, limits.lag
         )
         self.pinned = pinned_memory(setup.pinned, context, self.order, self.memory)
-        streams = Streams(*((1, 1) if shared else (1, 2)), self.device_streams.stop)
+        streams = StreamNumbers(*((1, 1) if shared else (1, 2)), self.device_streams.stop)
         self.mover: Mover = self.mover_class(
             context, self.memory, self.pinned, self.order, streams, recompute, cache, algorithms, limits
         )

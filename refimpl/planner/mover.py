@@ -34,7 +34,7 @@ class Workspace:
         return self.buffer.nbytes if self.buffer else 0
 
 
-class Streams(NamedTuple):
+class StreamNumbers(NamedTuple):
     """The numbers of the streams beside that of the kernels."""
 
     out: int
@@ -50,7 +50,7 @@ class Mover:
     memory: DeviceMemory  #: the device's blocks
     pinned: PinnedMemory  #: the copies on the host
     order: Order  #: the draft of the program
-    streams: Streams  #: that copies and collective calls run on
+    streams: StreamNumbers  #: that copies and collective calls run on
     recompute: BoundRecompute  #: how a dropped map is rebuilt
     cache: BoundCache  #: what is evicted
     algorithms: BoundAlgorithms  #: which algorithm a call uses

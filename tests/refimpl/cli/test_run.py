@@ -81,6 +81,17 @@ def test_what_does_not_fit_is_status_3(refimpl: Command) -> None:
     assert said.status == 3 and said.out == "" and lacks(said.err, "refimpl run", "64 KiB") == []
 
 
+def test_by_hand_every_action_is_printed(refimpl: Command) -> None:
+    said = refimpl("run", "lenet", "--batch", 2, "--policy", "vdnn-all", "--backend", "cpu", "--by-hand")
+    lines = [line.split() for line in said.out.splitlines()]
+    assert said.status == 0
+    assert ["pool1", "forward", "offload", "#6", "conv1,", "100,352", "bytes"] in lines
+    assert lines[-1][:3] == ["conv1", "backward", "wait"]
+    refused = refimpl("run", "lenet", "--by-hand", "--policy", "vdnn-dyn", "--backend", "cpu")
+    assert refused.status == 2 and lacks(refused.err, "vdnn-dyn", "vdnn-conv") == []
+    assert lacks(refimpl("run", "lenet", "--by-hand", "--steps", 2).err, "--steps") == []
+
+
 def test_a_run_in_two_parts_is_the_same_to_the_last_bit(refimpl: Command, tmp_path: Path) -> None:
     whole, half, rest = (str(tmp_path / name) for name in ("whole.npz", "half.npz", "rest.npz"))
     first = json.loads(refimpl("run", *DIGITS, "--steps", 6, "--seed", 3, "--save", whole, "--json").out)["losses"]

@@ -1,0 +1,314 @@
+"""The executor is the planner's oracle: one pass of the planner and the executor do the same, in the same order.
+
+The same allocations and copies at the same addresses, frees, launches and waits; or both fail at the same step.  Then
+bits: every setup learns what the baseline learns in all of the memory, and the freed bytes are NaN meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import refimpl
+from kernels.copies import NoGpu
+from refimpl import superneurons, vdnn, vdnnpp
+from refimpl.combined import FarthestNextUse
+from refimpl.executor import Executor
+from refimpl.memory import ALLOCATORS, BothEnds
+from refimpl.memory.tiers import HOST, PEER, Tier
+from refimpl.network import Call, Network
+from refimpl.planner import Allocate, CopyIn, CopyOut, DoesNotFit, Free, Launch, Setup, SetupError
+from refimpl.planner.instructions import Wait
+from refimpl.planner.loop import Planner
+from refimpl.slots.baseline import BufferAMap, NoCache, NoOffload, NoPrefetch, NoRecompute
+from refimpl.slots.setup import BASELINE
+from refimpl.superneurons import presets as stages
+from tests.messages import raises_naming
+from tests.refimpl.drawn_networks import networks
+from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, PooledPinned, PrefetchAhead, machine, setup
+from tests.refimpl.plainly import draw_batch
+
+MACHINE = machine().with_catalogue("plain")
+KINDS = ("conv", "conv", "pool", "relu", "relu", "lrn", "batchnorm", "dropout", "join", "concat")
+
+# -- what is drawn -----------------------------------------------------------------------------------------------------
+
+WHEN = st.sampled_from(("early", "between", "late"))
+MODULES: st.SearchStrategy[dict[str, Any]] = st.builds(
+    dict,
+    recompute=st.one_of(
+        st.sampled_from(
+            (NoRecompute(), superneurons.SPEED_CENTRIC, superneurons.MEMORY_CENTRIC, superneurons.COST_AWARE)
+        ),
+        st.builds(DropSome, st.sampled_from((0.4, 1.0)), st.integers(0, 9), frugal=st.booleans()),
+    ),
+    offload=st.one_of(
+        st.sampled_from(
+            (NoOffload(), vdnn.ALL, vdnn.CONV, vdnnpp.ALL, vdnnpp.ALTERNATE_CONV, superneurons.CHECKPOINTS)
+        ),
+        st.builds(OffloadSome, st.sampled_from((0.5, 1.0)), st.integers(0, 9), st.booleans()),
+    ),
+    prefetch=st.one_of(
+        st.sampled_from((NoPrefetch(), vdnn.WINDOW, vdnnpp.WINDOW_LATE)),
+        st.builds(superneurons.Ahead, st.integers(0, 6), WHEN),
+        st.builds(PrefetchAhead, st.integers(0, 6), WHEN),
+    ),
+    cache=st.sampled_from((NoCache(), LastUsed(), superneurons.LeastRecentlyUsed(), FarthestNextUse())),
+    allocator=st.sampled_from(sorted(ALLOCATORS.values(), key=lambda a: a.name)),
+    pinned=st.sampled_from((BufferAMap(), PooledPinned(), vdnnpp.OnDemand(), vdnnpp.OnDemand(limit=4096))),
+    copy_streams=st.sampled_from(("shared", "separate")),
+    join=st.booleans(),
+    barrier=st.booleans(),
+)
+#: The papers' setups, as far as the executor has them: no search, and no compression.
+PAPERS = {
+    "baseline": BASELINE,
+    "vdnn-all": vdnn.VDNN_ALL,
+    "vdnn-conv": vdnn.VDNN_CONV,
+    "vdnnpp-all": vdnnpp.static("vdnnpp-all", vdnnpp.ALL, pinned=vdnnpp.OnDemand(), allocator=BothEnds()),
+    "superneurons-liveness": stages.liveness(),
+    "superneurons-offload": stages.offload(),
+    "superneurons-recompute": stages.recompute(),
+    "superneurons": stages.everything(),
+}
+
+
+SHARES = (0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.7, 1.0)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Network, Setup, int]:
+    """A network, a setup, and bytes of device memory, which may be too few."""
+    network, modules = draw(networks(kinds=KINDS)), draw(MODULES)
+    if isinstance(modules["offload"], NoOffload) and isinstance(modules["cache"], NoCache | LastUsed):
+        modules["prefetch"] = NoPrefetch()  # a prefetch needs maps that leave
+    wanted = draw(st.one_of(*3 * [st.just(setup(**modules))], st.sampled_from([*PAPERS.values()])))
+    return network, wanted, budget(network, draw(st.sampled_from(SHARES)))
+
+
+def budget(network: Network, share: float) -> int:
+    """Bytes for what is resident, and a share of those of all managed tensors."""
+    return sum(-(-x.nbytes // 1024) * 1024 for x in network.resident) + int(share * network.managed_bytes)
+
+
+# -- one pass of the planner -------------------------------------------------------------------------------------------
+
+
+class Traced(Executor):
+    """Computes nothing, and notes down what it would have done in a program's words."""
+
+    trace: list[tuple[Any, ...]]
+
+    def _tell(self, what: str, of: Any, at: int | None = None) -> None:
+        super()._tell(what, of, at)
+        if what in ("release", "revive", "join"):
+            return  # a program says no more of them than frees and waits
+        if isinstance(of, Call):
+            self.trace.append((what, of.function, *(self.buffers[x].address for x in of.operands)))
+        elif what == "allocate":
+            if of.managed:
+                self.trace.append((what, of.name, at))
+        elif what in ("wait", "free"):
+            self.trace.append((what, str(of)))
+        else:
+            host = -1 if of in self.fixed else self.copies[of].address
+            self.trace.append((what, of.name, self.buffers[of].address, host))
+
+    def _call(self, call: Call) -> None:
+        pass
+
+
+def in_words(planner: Planner) -> list[tuple[Any, ...]]:
+    """What a draft allocates, frees, copies, launches and waits for."""
+    names = ("compute", "copies") if planner.streams[1] == "memory" else ("compute", "out", "in")
+    numbers: dict[int, tuple[int, int]] = {}  # position of a piece of work → its number and stream
+    words = {"on demand": "fetch", "evicted": "evict"}
+    fixed = {*planner.network.given, *planner.context.results}
+    found: list[tuple[Any, ...]] = []
+    for position, one in enumerate(planner.order.draft):
+        if isinstance(one, Allocate):
+            found.append(("allocate", one.tensor.name, one.address))
+        elif isinstance(one, Free):
+            found.append(("free", one.tensor.name))
+        elif isinstance(one, Wait):
+            number, stream = numbers[one.event]
+            found.append(("wait", f"{names[one.stream]} for #{number} of {names[stream]}"))
+        elif isinstance(one, CopyIn | CopyOut):
+            host = -1 if one.tensor in fixed else one.pinned_address - planner.pinned.fixed_bytes
+            found.append((words.get(one.why, one.why), one.tensor.name, one.address, host))
+        elif isinstance(one, Launch):
+            found.append(("launch again" if one.rebuild else "launch", one.call.function, *one.addresses))
+        if isinstance(one, CopyIn | CopyOut | Launch):
+            numbers[position] = len(numbers) + 1, one.stream
+    return found
+
+
+def failure(run: Callable[[], Any]) -> tuple[Any, ...] | None:
+    """What did not fit, and where."""
+    try:
+        run()
+    except DoesNotFit as error:
+        return type(error), error.step, error.tensor, error.asked, error.free
+    return None
+
+
+def compare(network: Network, setup: Setup, nbytes: int) -> bool:
+    """Assert that both do the same; whether the network fits."""
+    planner = Planner(network, setup, MACHINE, nbytes)
+    planner.order.close = lambda resident: (planner.order.draft, 0)  # type: ignore[method-assign]  # no address moves
+    failed = failure(planner.plan)
+    Traced.trace = []
+    batch = [np.zeros(x.shape, x.dtype) for x in network.given]
+    assert failure(lambda: Traced(network, setup, nbytes, NoGpu()).train(*batch)) == failed
+    assert Traced.trace == in_words(planner)
+    return failed is None
+
+
+@given(cases())
+@settings(max_examples=100)
+def test_one_pass_of_the_planner_does_the_same(case: tuple[Network, Setup, int]) -> None:
+    compare(*case)
+
+
+@pytest.mark.campaign
+@settings(max_examples=3000)
+@given(cases())
+def test_one_pass_of_the_planner_does_the_same_on_many(case: tuple[Network, Setup, int]) -> None:
+    compare(*case)
+
+
+# -- bits --------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def network_of(name: str) -> Network:
+    return getattr(refimpl.networks, name.replace("-", "_"))(batch=2, shape=(1, 8, 8))  # type: ignore[no-any-return]
+
+
+def least(network: Network, setup: Setup) -> int:
+    """Bytes within which the setup trains the network, and in a few less it does not."""
+    batch, low, high = [np.zeros(x.shape, x.dtype) for x in network.given], 0.0, 1.5
+    for _ in range(6):
+        Traced.trace, share = [], (low + high) / 2
+        misfit = failure(lambda: Traced(network, setup, budget(network, share), NoGpu()).train(*batch))  # noqa: B023
+        low, high = (share, high) if misfit else (low, share)
+    return budget(network, high)
+
+
+def learnt(network: Network, setup: Setup, nbytes: int, gpu: Any = None) -> tuple[list[float], dict[str, bytes]]:
+    """The losses of two iterations, and the state after them."""
+    executor = Executor(network, setup, nbytes, gpu or NoGpu(), poison=True)
+    losses = [executor.train(*draw_batch(network, seed)) for seed in range(2)]
+    assert executor.device.array.size <= nbytes
+    arrays = {
+        x.name: executor.buffers[x].array for x in network.resident if x.kind not in ("labels", "loss", "scratch")
+    }
+    return losses, {name: (x.copy_to_host() if gpu else x).tobytes() for name, x in arrays.items()}
+
+
+@cache
+def by_baseline(network: Network) -> tuple[list[float], dict[str, bytes]]:
+    return learnt(network, BASELINE, budget(network, 1.5))
+
+
+@pytest.mark.parametrize("preset", [*PAPERS])
+@pytest.mark.parametrize("name", ["lenet", "tiny-resnet"])
+def test_with_the_least_memory_the_bits_are_the_same(name: str, preset: str) -> None:
+    network = network_of(name)
+    assert learnt(network, PAPERS[preset], least(network, PAPERS[preset])) == by_baseline(network)
+
+
+@pytest.mark.parametrize("name", ["lenet", "tiny-resnet"])
+def test_a_trainer_with_plain_kernels_has_the_same_bits(name: str) -> None:
+    network = network_of(name)
+    losses, state = by_baseline(network)
+    program = refimpl.plan(network, "vdnn-all", MACHINE, "64MiB")
+    with refimpl.Trainer(program, "cpu", kernels="plain") as trainer:
+        assert [trainer.step(*draw_batch(network, seed)) for seed in range(2)] == losses
+        for tensor, at in program.resident.items():
+            if tensor.name in state:
+                assert trainer.device.read(at, tensor.shape, tensor.dtype).tobytes() == state[tensor.name]
+
+
+@pytest.mark.campaign
+@settings(max_examples=300)
+@given(cases())
+def test_bits_of_drawn_networks(case: tuple[Network, Setup, int]) -> None:
+    network, setup, nbytes = case
+    with suppress(DoesNotFit):
+        assert learnt(network, setup, nbytes) == learnt(network, BASELINE, budget(network, 1.5))
+
+
+# -- what is refused, and what is printed ------------------------------------------------------------------------------
+
+
+COMPRESSED = vdnnpp.static("compressed", vdnnpp.ALL, pinned=vdnnpp.Compressed(), allocator=BothEnds())
+
+
+@pytest.mark.parametrize(("wanted", "tier", "named"), [
+    (vdnn.VDNN_DYN, HOST, "vdnn-conv"), (vdnnpp.VDNNPP_ALL, HOST, "best-fit"), (COMPRESSED, HOST, "buffer-a-map"),
+    (stages.everything(), PEER, "peer"),
+])  # fmt: skip
+def test_what_it_cannot_do_is_refused(wanted: Setup, tier: str, named: str) -> None:
+    on = SimpleNamespace(memory_bytes=1 << 24, tiers=[Tier(name) for name in {HOST, tier}])
+    with raises_naming(SetupError, named):
+        Executor(network_of("lenet"), wanted, 1 << 24, NoGpu(), on)
+
+
+def test_ranks_and_calls_without_a_plain_kernel_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with raises_naming(SetupError, "2"):
+        Executor(network_of("lenet").data_parallel(2), BASELINE, 1 << 24, NoGpu())
+    monkeypatch.setattr("refimpl.executor.find_spec", lambda name: None if name == "kernels.dropout" else name)
+    with raises_naming(SetupError, "lenet", "dropout"):
+        Executor(network_of("lenet"), BASELINE, 1 << 24, NoGpu())
+
+
+def test_what_does_not_fit_says_where() -> None:
+    network = network_of("lenet")
+    with raises_naming(DoesNotFit, "pool2", "d(conv2)"):
+        Executor(network, vdnn.VDNN_ALL, network.resident_bytes + 20_000, NoGpu()).train(*draw_batch(network))
+
+
+@pytest.mark.slow
+def test_numbas_simulator_runs_the_same_lines() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SIMULATED], env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1"}, check=False,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+SIMULATED = """
+import sys
+sys.modules["torch"] = sys.modules["onnx"] = sys.modules["kernels.targets.cpu"] = None
+import numpy as np
+from numba import cuda
+from refimpl.executor import Executor
+from refimpl.network import Builder
+from refimpl.slots.setup import BASELINE
+from refimpl.superneurons import presets
+from refimpl.vdnn import VDNN_ALL
+
+b = Builder("small", (2, 1, 4, 4))
+b.conv(2, 3, pad=1)
+b.relu()
+b.pool(2)
+b.fc(3)
+b.softmax()
+network = b.build()
+for setup in (BASELINE, VDNN_ALL, presets.everything()):
+    executor = Executor(network, setup, 20_000, cuda, poison=True)
+    losses = [executor.train(np.ones((2, 1, 4, 4), np.float32), np.array([1, 2], np.int32)) for _ in range(2)]
+    assert losses == (wanted if setup is not BASELINE else (wanted := losses)), setup.name
+"""
