@@ -16,25 +16,22 @@ share a key and a value.  The inputs are one map or three:
 computes P again from the inputs, with the same bits.  How many groups the workspace holds changes the speed and not a
 bit of the result.  On a CPU no more of it is used at a time than its cache holds.
 
-The ladder:
-
-    textbook    products with one thread a number, and one thread a row of P
-    tiled       `gemm`'s products; rows of P by many threads; with `causal` no tile is computed that is masked whole
+The algorithm, `tiled`: `gemm`'s products, rows of P by many threads, and with `causal` no tile that is masked whole.
 
 **Order of summation.** As in `gemm`, over d, keys or queries in ascending order; over the queries of a group in
-ascending order.  `tiled` sums a row of P in a tree.
+ascending order.  A row of P is summed in a tree.
 
 **Cost**, with pairs = queries·keys, or about half of that if causal: 4·heads·pairs·d operations forward and 10·heads·
-pairs·d backward an image, and 5 (backward 9) for each probability.  `tiled` moves about 20 (backward 44) bytes for each
+pairs·d backward an image, and 5 (backward 9) for each probability.  It moves about 20 (backward 44) bytes for each
 probability, through the caches as long as they hold a head's P: what a kernel that fuses all steps would not do.
 
-**Launch.** The row kernels have a block a row (`textbook`: a thread); blockIdx.y is the head.
+**Launch.** The row kernels have a block a row; blockIdx.y is the head.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -43,7 +40,7 @@ import numpy as np
 from kernels.checks.arguments import LARGEST, KernelError, check, check_shape, flat, given_workspace, place
 from kernels.fast import gemm
 from kernels.fast.functions import exp
-from kernels.targets.launch import Floats, Kernel, ceil_div, kernel, launch
+from kernels.targets.launch import Floats, Kernel, kernel, launch
 from kernels.targets.shim import cuda
 
 TILE = 128  #: queries and keys of a tile; a causal one that is masked whole is not computed
@@ -55,38 +52,6 @@ ZERO, ONE = np.float32(0), np.float32(1)
 
 
 # -- rows of P ---------------------------------------------------------------------------------------------------------
-
-
-@kernel(block=128)
-def attention_textbook_softmax(s: Floats, queries: int, keys: int, tile: int) -> None:
-    """One thread a row: its maximum, its exponentials and their sum, their shares.  tile=0: not causal."""
-    row = np.int64(cuda.blockIdx.x) * 128 + cuda.threadIdx.x
-    if row < queries:
-        start = (cuda.blockIdx.y * queries + row) * keys
-        seen = row + 1 if tile > 0 else keys
-        largest = s[np.uint32(start)]
-        for j in range(1, seen):
-            largest = max(largest, s[np.uint32(start + j)])
-        total = ZERO
-        for j in range(seen):
-            grown = exp(s[np.uint32(start + j)] - largest)
-            s[np.uint32(start + j)] = grown
-            total += grown
-        for j in range(keys):
-            s[np.uint32(start + j)] = s[np.uint32(start + j)] / total if j < seen else ZERO
-
-
-@kernel(block=128)
-def attention_textbook_softmax_backward(p: Floats, dp: Floats, queries: int, keys: int, tile: int) -> None:
-    """One thread a row: dp becomes p ∘ (dp - the sum of p ∘ dp)."""
-    row = np.int64(cuda.blockIdx.x) * 128 + cuda.threadIdx.x
-    if row < queries:
-        start = (cuda.blockIdx.y * queries + row) * keys
-        total = ZERO
-        for j in range(keys):
-            total += p[np.uint32(start + j)] * dp[np.uint32(start + j)]
-        for j in range(keys):
-            dp[np.uint32(start + j)] = p[np.uint32(start + j)] * (dp[np.uint32(start + j)] - total)
 
 
 def softmax_kernel(threads: int) -> Kernel:
@@ -286,29 +251,7 @@ class Tile(NamedTuple):
 # -- the passes --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class AttentionRung:
-    """A step of the ladder."""
-
-    summary: str
-    product: str  #: the rung of `gemm`
-    softmax: Callable[[int], tuple[Kernel, Kernel, int]]  #: keys → kernels forward and backward, rows of a block
-    tiled: bool  #: whether what is masked whole is left out
-
-
-ALGORITHMS = {
-    "textbook": AttentionRung(
-        "one thread a number, one a row of probabilities", "naive",
-        lambda keys: (attention_textbook_softmax, attention_textbook_softmax_backward, 128), False,
-    ),
-    "tiled": AttentionRung(
-        "fast products, and masked tiles left out", gemm.BEST,
-        lambda keys: (SOFTMAX[SHORT], SOFTMAX_BACKWARD[SHORT], 1)
-        if keys <= LONG
-        else (SOFTMAX[LONG], SOFTMAX_BACKWARD[LONG], 1),
-        True,
-    ),
-}  # fmt: skip
+ALGORITHMS = ("tiled",)  #: beside the plain one, `kernels.attention`
 BEST = "tiled"
 
 
@@ -329,7 +272,6 @@ class SomeHeads:
     """Some groups of one call."""
 
     shape: AttentionShape
-    rung: AttentionRung
     count: int
     stream: Any
 
@@ -342,57 +284,52 @@ class SomeHeads:
         gemm.strided(
             a.array, b.array, c.array, m=m, n=n, k=k, lda=a.row, ldb=b.row, ldc=c.row, batch=self.count,
             stride_a=a.apart, stride_b=b.apart, stride_c=c.apart, trans_a=trans_a, trans_b=trans_b,
-            alpha=alpha, beta=1.0 if add else 0.0, algorithm=self.rung.product, stream=self.stream,
+            alpha=alpha, beta=1.0 if add else 0.0, algorithm=gemm.BEST, stream=self.stream,
         )  # fmt: skip
 
     def by_rows(self, one: Matrices, other: Matrices, squares: Matrices, alpha: float = 1.0) -> None:
         """squares = alpha · oneᵀ · other: S, or dP."""
-        for i, size, seen in self.rows:
+        for i, size, seen in self.shape.rows():
             made = squares.at(i * squares.row)
             self.product(one.at(i), other, made, (size, seen, self.shape.width), trans_a=True, alpha=alpha)
 
     def onto_queries(self, other: Matrices, squares: Matrices, out: Matrices, alpha: float = 1.0) -> None:
         """out = alpha · other · squaresᵀ: Y, or dQ."""
-        for i, size, seen in self.rows:
+        for i, size, seen in self.shape.rows():
             read = squares.at(i * squares.row)
             self.product(other, read, out.at(i), (self.shape.width, size, seen), trans_b=True, alpha=alpha)
 
     def onto_keys(self, one: Matrices, squares: Matrices, out: Matrices, add: bool, alpha: float = 1.0) -> None:
         """out = alpha · one · squares: dV, or dK; of a group's queries all but the first add."""
-        for j, size, seen in self.columns:
+        for j, size, seen in self.shape.columns():
             before = self.shape.queries - seen
             read = squares.at(before * squares.row + j)
             self.product(one.at(before), read, out.at(j), (self.shape.width, size, seen), alpha=alpha, add=add)
 
     def softmax(self, squares: Matrices) -> None:
         """The rows of S become those of P."""
-        forward, _, rows = self.rung.softmax(self.shape.keys)
-        launch(forward, (ceil_div(self.shape.queries, rows), self.count), squares.array, *self._sizes,
-               stream=self.stream)  # fmt: skip
+        launch(
+            SOFTMAX[self._threads], (self.shape.queries, self.count), squares.array, *self._sizes, stream=self.stream
+        )
 
     def softmax_backward(self, p: Matrices, dp: Matrices) -> None:
         """The rows of dP become those of dS."""
-        _, backward, rows = self.rung.softmax(self.shape.keys)
-        launch(backward, (ceil_div(self.shape.queries, rows), self.count), p.array, dp.array, *self._sizes,
-               stream=self.stream)  # fmt: skip
+        grid = self.shape.queries, self.count
+        launch(SOFTMAX_BACKWARD[self._threads], grid, p.array, dp.array, *self._sizes, stream=self.stream)
 
     @property
     def _sizes(self) -> tuple[int, int, int]:
         return self.shape.queries, self.shape.keys, TILE if self.shape.causal else 0
 
     @property
-    def rows(self) -> list[Tile]:
-        return self.shape.rows() if self.rung.tiled else [Tile(0, self.shape.queries, self.shape.keys)]
-
-    @property
-    def columns(self) -> list[Tile]:
-        return self.shape.columns() if self.rung.tiled else [Tile(0, self.shape.keys, self.shape.queries)]
+    def _threads(self) -> int:
+        return SHORT if self.shape.keys <= LONG else LONG
 
 
 def some_heads(shape: AttentionShape, stream: Any) -> Iterator[tuple[int, SomeHeads]]:
-    """The first group and as many as one launch takes, by the fast rung, for what needs no workspace."""
+    """The first group and as many as one launch takes, for what needs no workspace."""
     for first in range(0, shape.groups, MOST):
-        yield first, SomeHeads(shape, ALGORITHMS[BEST], min(MOST, shape.groups - first), stream)
+        yield first, SomeHeads(shape, min(MOST, shape.groups - first), stream)
 
 
 def matrices_of(x: Any, first: int, rows: int, columns: int) -> Matrices:
@@ -406,8 +343,8 @@ def forward(
 ) -> None:  # fmt: skip
     """Fill y, (images, heads·d, queries); inputs: one map, or those of queries, keys and values."""
     where = "attention.forward"
-    shape, rung, workspace = _checked(where, inputs, y, heads, kv_heads, causal, algorithm, workspace)
-    for first, part in _parts(where, "forward", shape, rung, workspace, stream):
+    shape, workspace = _checked(where, inputs, y, heads, kv_heads, causal, algorithm, workspace)
+    for first, part in _parts(where, "forward", shape, workspace, stream):
         squares = Matrices(workspace, shape.keys, shape.queries * shape.keys)
         for member in range(shape.together):
             q, k, v = _read(shape, inputs, first, member)
@@ -422,9 +359,9 @@ def backward(
 ) -> None:  # fmt: skip
     """Fill dxs, the gradients of the inputs."""
     where = "attention.backward"
-    shape, rung, workspace = _checked(where, inputs, dy, heads, kv_heads, causal, algorithm, workspace, dxs)
+    shape, workspace = _checked(where, inputs, dy, heads, kv_heads, causal, algorithm, workspace, dxs)
     scale = shape.width**-0.5
-    for first, part in _parts(where, "backward", shape, rung, workspace, stream):
+    for first, part in _parts(where, "backward", shape, workspace, stream):
         area = shape.queries * shape.keys
         p, dp = (Matrices(workspace[i * part.count * area :], shape.keys, area) for i in range(2))
         for member in range(shape.together):
@@ -478,7 +415,7 @@ def _read(shape: AttentionShape, maps: Sequence[Any], first: int, member: int) -
 
 
 def _parts(
-    where: str, pass_: str, shape: AttentionShape, rung: AttentionRung, workspace: Any, stream: Any
+    where: str, pass_: str, shape: AttentionShape, workspace: Any, stream: Any
 ) -> Iterator[tuple[int, SomeHeads]]:
     """Groups from one on, as many as the workspace holds; on a CPU as many as its cache holds, too, or one."""
     step = shape.at_once(pass_, workspace.shape[0])
@@ -491,14 +428,14 @@ def _parts(
     if place(workspace) == "cpu":
         step = min(step, max(1, shape.at_once(pass_, CACHED)))
     for first in range(0, shape.groups, step):
-        yield first, SomeHeads(shape, rung, min(step, shape.groups - first), stream)
+        yield first, SomeHeads(shape, min(step, shape.groups - first), stream)
 
 
 def _checked(
     where: str, inputs: Sequence[Any], y: Any, heads: int, kv_heads: int | None, causal: bool, algorithm: str,
     workspace: Any, dxs: Sequence[Any] = (),
-) -> tuple[AttentionShape, AttentionRung, Any]:  # fmt: skip
-    """The shape, the rung, and the workspace, flat."""
+) -> tuple[AttentionShape, Any]:  # fmt: skip
+    """The shape, and the workspace, flat."""
     workspace = given_workspace(workspace)
     maps = {f"input {number}": one for number, one in enumerate(inputs)}
     slopes = {f"gradient {number}": one for number, one in enumerate(dxs)}
@@ -514,4 +451,4 @@ def _checked(
         raise KernelError(f"{where}: there is no algorithm {algorithm!r}; there are {', '.join(ALGORITHMS)}")
     if workspace is None:
         raise KernelError(f"{where}: it needs a workspace; give {shape.workspace_bytes(where.partition('.')[2])} bytes")
-    return shape, ALGORITHMS[algorithm], flat(workspace)
+    return shape, flat(workspace)

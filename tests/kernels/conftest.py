@@ -22,7 +22,6 @@ from kernels.targets.declare import Kernel
 ROUNDED = (
     "batchnorm_apply_gradients", "batchnorm_apply_gradients_by_map", "batchnorm_update_running",
     "layernorm_backward_1", "layernorm_backward_32", "rmsnorm_backward_1", "rmsnorm_backward_32", "rotary_turn",
-    "attention_textbook_softmax_backward",
     "sgd_update", "adamw_update", "clip_norm", "softmax_cross_entropy", "pixel_softmax_parts",
     "mean_loss_binary_parts", "mean_loss_binary_backward", "mean_loss_sigmoid", "lrn_forward", "lrn_backward",
 )  # fmt: skip

@@ -327,35 +327,35 @@ def rotary_both_ways() -> Outputs:
     return [y, dx]
 
 
-def attention_of(algorithm: str, tokens: int, causal: bool) -> Outputs:
+def attention_of(tokens: int, causal: bool) -> Outputs:
     """Two queries a group, and a workspace for one of the images."""
     how: dict[str, Any] = {"heads": 4, "kv_heads": 2, "causal": causal}
     x, dy = drawn(2, 16, tokens, 1), drawn(2, 8, tokens, 1)
     y, dx = empty(*dy.shape), empty(*x.shape)
     spaces = [empty(attention.workspace_bytes(pass_, [x.shape], **how, images=1) // 4) for pass_ in attention.MATRICES]
-    attention.forward([x], y, **how, algorithm=algorithm, workspace=spaces[0])
-    attention.backward([x], dy, [dx], **how, algorithm=algorithm, workspace=spaces[1])
+    attention.forward([x], y, **how, workspace=spaces[0])
+    attention.backward([x], dy, [dx], **how, workspace=spaces[1])
     return [y, dx]
 
 
 @case
-def attention_by_the_textbook() -> Outputs:
-    return attention_of("textbook", 5, True)
+def attention_causal() -> Outputs:
+    return attention_of(5, True)
 
 
 @case
 def attention_tiled() -> Outputs:
-    return attention_of("tiled", 37, False)
+    return attention_of(37, False)
 
 
 @case
 def attention_tiled_causal() -> Outputs:
-    return attention_of("tiled", 5, True)
+    return attention_of(5, True)
 
 
 @case
 def attention_tiled_causal_in_several_tiles() -> Outputs:
-    return attention_of("tiled", 131, True)
+    return attention_of(131, True)
 
 
 @case

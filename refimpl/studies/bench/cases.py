@@ -506,7 +506,7 @@ def moving_cases(gpu: bool, quick: bool) -> Iterator[Case]:
         (drop_path, shape, shape, chance), (channel_shuffle, shape, shape, {"groups": 2}),
         (take, half, shape, {}), (pad, shape, larger, {"pad": (1, 1, 1, 1)}),
     ):  # fmt: skip
-        name = module.__name__.removeprefix("kernels.")
+        name = module.__name__.removeprefix("kernels.fast.")
         shapes = (large, small) if module is take else (small, large)
         moved = 1 + math.prod(small) / math.prod(large)
         yield streaming_case(name, "forward", large, moved, bound(partial(module.forward, **how), *shapes))

@@ -50,7 +50,7 @@ def made(case: Case) -> tuple[list[np.ndarray], np.ndarray, dict[str, Any]]:
     return inputs, drawn(images, heads * width, queries, 1, seed=9), how
 
 
-def run(case: Case, algorithm: str = attention.BEST, images: int | None = None) -> list[np.ndarray]:
+def run(case: Case, images: int | None = None) -> list[np.ndarray]:
     """y and the gradients."""
     inputs, dy, how = made(case)
     shapes = [x.shape for x in inputs]
@@ -59,8 +59,8 @@ def run(case: Case, algorithm: str = attention.BEST, images: int | None = None) 
         np.full(attention.workspace_bytes(pass_, shapes, **how, images=images) // 4, np.nan, np.float32)
         for pass_ in attention.MATRICES
     )
-    attention.forward(inputs, y, **how, algorithm=algorithm, workspace=forward)
-    attention.backward(inputs, dy, dxs, **how, algorithm=algorithm, workspace=backward)
+    attention.forward(inputs, y, **how, workspace=forward)
+    attention.backward(inputs, dy, dxs, **how, workspace=backward)
     return [y, *dxs]
 
 
@@ -74,7 +74,6 @@ def close(ours: list[np.ndarray], theirs: list[Any], room: float = 2e-5) -> None
         np.testing.assert_allclose(one, other, rtol=0, atol=room * max(1e-3, float(np.abs(other).max())))
 
 
-@pytest.mark.parametrize("algorithm", attention.ALGORITHMS)
 @given(case=cases())
 @example(LONG[0])
 @example(LONG[1])
@@ -82,8 +81,8 @@ def close(ours: list[np.ndarray], theirs: list[Any], room: float = 2e-5) -> None
 @example(LONG[3])
 @example(LONG[4])
 @settings(deadline=None)
-def test_forward_and_backward(algorithm: str, case: Case) -> None:
-    close(run(case, algorithm), expected(case))
+def test_forward_and_backward(case: Case) -> None:
+    close(run(case), expected(case))
 
 
 @given(case=cases())
@@ -119,11 +118,10 @@ def test_the_gradient_is_that_of_small_changes(case: Case) -> None:
             assert (sums[0] - sums[1]) / 2e-2 == pytest.approx(dx[place], abs=2e-3)
 
 
-@pytest.mark.parametrize("algorithm", attention.ALGORITHMS)
 @given(case=cases(), images=st.integers(1, 3))
-def test_the_workspace_changes_no_bit(algorithm: str, case: Case, images: int) -> None:
-    whole = run(case, algorithm)
-    parts = run(case, algorithm, min(images, case[0]))
+def test_the_workspace_changes_no_bit(case: Case, images: int) -> None:
+    whole = run(case)
+    parts = run(case, min(images, case[0]))
     assert [one.tobytes() for one in whole] == [one.tobytes() for one in parts]
 
 
@@ -175,7 +173,7 @@ def test_what_does_not_fit_is_refused() -> None:
         attention.forward([x], y, heads=2, workspace=drawn(24))
     with raises_naming(KernelError, "attention.backward", "workspace", 800):
         attention.backward([x], y, [x], heads=2)
-    with raises_naming(KernelError, "attention.forward", "fused", "textbook", "tiled"):
+    with raises_naming(KernelError, "attention.forward", "fused", "tiled"):
         attention.forward([x], y, heads=2, algorithm="fused", workspace=workspace)
     with raises_naming(KernelError, "attention.workspace_bytes", "sideways", "forward", "backward"):
         attention.workspace_bytes("sideways", [x.shape], heads=2)

@@ -89,14 +89,16 @@ def called(name: str, *arrays: Any, **options: Any) -> str:
 def only_called() -> Iterator[None]:
     """Kernels' functions give the text of their call, and nothing is launched."""
     modules = {
-        one for one in vars(cases).values() if isinstance(one, ModuleType) and one.__name__.startswith("kernels.")
+        one for one in vars(cases).values() if isinstance(one, ModuleType) and one.__name__.startswith("kernels.fast.")
     }
     modules |= {import_module(f"kernels.fast.{kind}") for kind in cases.ACTIVATIONS}
     with pytest.MonkeyPatch.context() as patch:
         for module in modules:
             for name in CALLS:
                 if callable(getattr(module, name, None)):
-                    patch.setattr(module, name, partial(called, f"{module.__name__.removeprefix('kernels.')}.{name}"))
+                    patch.setattr(
+                        module, name, partial(called, f"{module.__name__.removeprefix('kernels.fast.')}.{name}")
+                    )
         patch.setattr(cases, "bind", lambda function, *arrays, **options: [function(*arrays, **options)])
         yield
 
