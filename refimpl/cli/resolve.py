@@ -19,8 +19,8 @@ from refimpl.names.by_name import plan, share_of
 from refimpl.names.machines import named as machine_named
 from refimpl.names.modules import assignments
 from refimpl.names.networks import build
-from refimpl.network import BUCKET_BYTES, Network
 from refimpl.network.learning import OPTIMISERS
+from refimpl.network.network import BUCKET_BYTES, Network
 from refimpl.planner import Program, Proof, Setup, SetupError, Unsafe
 
 if TYPE_CHECKING:  # it imports Numba

@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from refimpl.network.derived import described_again, of_layers
 from refimpl.network.layer import Layer
-from refimpl.network.network import Network, described_again
+from refimpl.network.network import Network
 from refimpl.network.operation import Storage
 
 
@@ -80,7 +81,7 @@ def derived(one: Network, other: Network, batch: int) -> Network:
         new = again[mine]
         new.shape, new.operation = line.shape(mine.shape, its.shape), line(mine.operation, its.operation)
         new.options, new.relu_options = line(mine.options, its.options), line(mine.relu_options, its.relu_options)
-    return one.of_layers(again, one.learning)
+    return of_layers(one, again, one.learning)
 
 
 class Line:

@@ -62,9 +62,10 @@ from refimpl.importing.arrangement import CHANNEL, IMAGE, POSITION, Arrangement,
 from refimpl.importing.heads import attention, rotary
 from refimpl.importing.nodes import NO_PAD, Graph, Made, Node, Unsupported, Value, another_shape, sizes
 from refimpl.network.builder import LOSSES
+from refimpl.network.first_values import FirstValues
 from refimpl.network.kinds import TRAITS
 from refimpl.network.later_layers import Builder
-from refimpl.network.layer import FirstValues, Layer, NetworkError
+from refimpl.network.layer import Layer, NetworkError
 from refimpl.network.network import Network
 from refimpl.text import closest, counted, offer, shown
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from refimpl.importing.arrangement import Arrangement
+from refimpl.network.first_values import FirstValues
 from refimpl.network.later_layers import Builder
-from refimpl.network.layer import FirstValues, Layer, NetworkError
+from refimpl.network.layer import Layer, NetworkError
 
 NO_PAD = (0, 0, 0, 0)
 

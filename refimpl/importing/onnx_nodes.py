@@ -19,7 +19,8 @@ from refimpl.importing import graph, onnx_parts
 from refimpl.importing.graph import Translated, cleaned, translated
 from refimpl.importing.nodes import Graph, Node, Unsupported
 from refimpl.importing.onnx_file import OnnxFile, label
-from refimpl.network.layer import FirstValues, NetworkError
+from refimpl.network.first_values import FirstValues
+from refimpl.network.layer import NetworkError
 from refimpl.text import counted
 
 

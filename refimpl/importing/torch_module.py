@@ -21,7 +21,8 @@ from refimpl.importing.arrangement import IMAGE, Factor
 from refimpl.importing.graph import Translated, translated
 from refimpl.importing.nodes import Graph, Node, Unsupported
 from refimpl.importing.torch_parts import COPIES, operator_of
-from refimpl.network.layer import FirstValues, NetworkError
+from refimpl.network.first_values import FirstValues
+from refimpl.network.layer import NetworkError
 from refimpl.text import one_line
 
 LARGEST_CONSTANT = 1 << 26  #: numbers

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from refimpl.network.accounting import network_wide, network_wide_bytes
 from refimpl.network.call import CHOOSABLE, Call, Setting
 from refimpl.network.conventions import SUPERNEURONS, VDNN, VDNNPP, Conventions
-from refimpl.network.data_parallel import BUCKET_BYTES
 from refimpl.network.layer import Layer, NetworkError, Output, Parameter, Step
 from refimpl.network.network import Network
 from refimpl.network.routes import depth_first
@@ -20,9 +18,8 @@ if TYPE_CHECKING:
     from refimpl.network.later_layers import Builder
 
 __all__ = [
-    "BUCKET_BYTES", "CHOOSABLE", "SUPERNEURONS", "VDNN", "VDNNPP", "Builder", "Call", "Conventions", "Kind", "Layer",
-    "Network", "NetworkError", "Output", "Parameter", "Setting", "Step", "Tensor", "depth_first", "network_wide",
-    "network_wide_bytes",
+    "CHOOSABLE", "SUPERNEURONS", "VDNN", "VDNNPP", "Builder", "Call", "Conventions", "Kind", "Layer", "Network",
+    "NetworkError", "Output", "Parameter", "Setting", "Step", "Tensor", "depth_first",
 ]  # fmt: skip
 
 

@@ -17,8 +17,6 @@ from refimpl.network.layer import NetworkError, Step
 from refimpl.network.learning import UPDATES
 from refimpl.network.tensor import Tensor
 
-BUCKET_BYTES = 25_000_000  #: of gradients; the one that reaches it closes the bucket
-
 Item = TypeVar("Item")
 
 

@@ -2,7 +2,7 @@
 
 To add a kind, name it in `LayerKind`, write its record, a method of `Builder` and a file of kernels.  The calls of an
 element-wise kind follow from its record, and so do its cases in the tests and in the bench; any other kind has its
-calls in `refimpl.network.calls`.  `tests/refimpl/test_kinds.py` goes through all kinds and says what one lacks.
+calls in `refimpl.network.later_calls`.  `tests/refimpl/test_kinds.py` goes through all kinds and says what one lacks.
 
 A paper's rule that names kinds is a tuple in the paper's folder.  The papers knew the kinds of their own networks,
 `published`; `with_new` says for each rule which of the others it is extended to.

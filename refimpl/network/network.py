@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from math import prod
+from typing import TYPE_CHECKING
 
-from kernels.targets.collector import collector_paused
-from refimpl.network import calls, operation_calls
+from refimpl.network import calls
 from refimpl.network.call import Call
 from refimpl.network.conventions import Conventions
-from refimpl.network.data_parallel import BUCKET_BYTES, data_parallel_calls
-from refimpl.network.layer import Direction, FirstValues, Layer, NetworkError, Output, Parameter, Step
+from refimpl.network.layer import Direction, Layer, NetworkError, Output, Parameter, Step
 from refimpl.network.learning import DecayOn, Optimisation
-from refimpl.network.operation import Operation
 from refimpl.network.routes import from_several
 from refimpl.network.shapes import clip_parts
 from refimpl.network.tensor import Kind, Tensor
 from refimpl.text import counted
 
+if TYPE_CHECKING:
+    from refimpl.network.first_values import FirstValues
+    from refimpl.network.operation import Operation
+    from refimpl.network.operation_calls import GradientCalls
+
+BUCKET_BYTES = 25_000_000  #: of gradients; the one that reaches it closes the bucket
+
 
 class Network:
-    """Built by `Builder.build`, and not changed afterwards; `trained_by` and `data_parallel` make others.
+    """Built by a builder's `build`, and not changed afterwards; `trained_by` and `data_parallel` make others.
 
     `layers` are in the order of the forward route.  `steps[k - 1]` is step k: the forward steps, then the backward
     ones.
@@ -56,15 +60,15 @@ class Network:
         self._make_tensors(ends)
         self.steps: list[Step] = []
         for layer in self.layers:
-            layer.forward = self._step(layer, (operation_calls if layer.operation else calls).forward(self, layer))
+            layer.forward = self.add_step(layer, self._forward_calls(layer))
         self.depth = len(self.layers)  #: N: the number of the last forward step
-        backward = operation_calls.GradientCalls(self) if conventions.as_pytorch else calls.Backward(self)
+        backward = self._backward_calls()
         route = self._backward_route(ends)
         listed = [backward.calls(layer) for layer in route]
         if self.learning.clip is not None:
             listed[max(number for number, made in enumerate(listed) if made)] += backward.at_the_end()
         for layer, made in zip(route, listed, strict=True):
-            layer.backward = self._step(layer, made, "backward")
+            layer.backward = self.add_step(layer, made, "backward")
         self.managed += backward.managed
         self._refuse_equal_names()
 
@@ -84,40 +88,19 @@ class Network:
             frozen: patterns of the parameters that stay as they are, as in "conv*" or "*.b", or with "!" that learn;
                 the last one that fits decides, after what is frozen already.  They have no gradient and no state.
         """
-        learning = Optimisation(optimiser, clip, decay_on, (*self.learning.frozen, *frozen))
-        if learning == self.learning:
-            return self
-        if self.ranks > 1:
-            raise NetworkError(f"{self.name} is trained by {self.ranks} ranks: call trained_by before data_parallel")
-        other = self.of_layers(described_again((*self.data, *self.layers)), learning)
-        other.fingerprint = self.fingerprint
-        return other
+        from refimpl.network import derived
 
-    def of_layers(self, again: Mapping[Layer, Layer], learning: Optimisation) -> Network:
-        """The network of layers like its own: its own → one like it, without tensors and steps."""
-        data, ends = ([again[layer] for layer in found] for found in (self.data, self.output_of))
-        with collector_paused():
-            layers = [again[layer] for layer in self.layers] if self.conventions.as_pytorch else None
-            other = Network(self.name, data, ends, self.conventions, learning, layers)
-        other.file, other.initial, other.origins = self.file, self.initial, self.origins
-        other.cannot_run, other.opaque = self.cannot_run, self.opaque
-        return other
+        learning = Optimisation(optimiser, clip, decay_on, (*self.learning.frozen, *frozen))
+        return derived.trained_by(self, learning)
 
     def inference(self) -> Network:
         """The same layers and the same resident tensors, forward only: running statistics, no dropout.
 
         It fills `predictions` and `losses`.  Its steps are in `steps`; the layers' own are still those of training.
         """
-        other = copy(self)
-        other.name, other.ranks, other.steps = f"{self.name}, forward only", 1, []
-        with collector_paused():
-            for layer in self.layers:
-                made = operation_calls.forward if layer.operation else calls.inference
-                other._step(layer, made(self, layer))
-        used = {tensor for step in other.steps for tensor in step.uses}
-        other.managed = [tensor for tensor in self.managed if tensor in used]
-        other.resident = list(dict.fromkeys((*self.resident, *(one.predictions for one in self.outputs))))
-        return other
+        from refimpl.network import derived
+
+        return derived.inference(self)
 
     def data_parallel(self, ranks: int, bucket_bytes: int | None = BUCKET_BYTES) -> Network:
         """The same layers and tensors, trained by several ranks on a batch each: gradients are averaged, then applied.
@@ -126,20 +109,9 @@ class Network:
             ranks: how many train together; one trains alone, call for call as this network.
             bucket_bytes: of gradients that an all-reduce waits for; None: one all-reduce after the last backward step.
         """
-        if ranks < 1 or (bucket_bytes is not None and bucket_bytes < 1):
-            raise NetworkError(f"{ranks} ranks with buckets of {bucket_bytes} bytes: give at least 1 of each")
-        if self.ranks > 1:
-            raise NetworkError(f"{self.name} is trained by {self.ranks} ranks already")
-        if ranks == 1:
-            return self
-        if self.conventions.as_pytorch:
-            raise NetworkError(f"{self.name} is described as PyTorch keeps it, on one GPU: plan it for one rank")
-        other = copy(self)
-        other.ranks, other.steps = ranks, self.steps[: self.depth]
-        backward = self.steps[self.depth :]
-        for step, listed in zip(backward, data_parallel_calls(backward, ranks, bucket_bytes), strict=True):
-            other._step(step.layer, listed, step.direction)
-        return other
+        from refimpl.network import derived
+
+        return derived.data_parallel(self, ranks, bucket_bytes)
 
     @property
     def outputs(self) -> tuple[Output, ...]:
@@ -157,13 +129,36 @@ class Network:
         found = [(output.losses, output.predictions) for output in self.outputs]
         return tuple(tensor for both in found for tensor in both)
 
+    def _forward_calls(self, layer: Layer) -> list[Call]:
+        if layer.operation is not None:
+            from refimpl.network import operation_calls
+
+            return operation_calls.forward(self, layer)
+        if calls.is_later(layer):
+            from refimpl.network import later_calls
+
+            return later_calls.forward(self, layer)
+        return calls.forward(self, layer)
+
+    def _backward_calls(self) -> calls.Backward | GradientCalls:
+        if self.conventions.as_pytorch:
+            from refimpl.network.operation_calls import GradientCalls
+
+            return GradientCalls(self)
+        if any(calls.is_later(layer) for layer in self.layers):
+            from refimpl.network.later_calls import LaterBackward
+
+            return LaterBackward(self)
+        return calls.Backward(self)
+
     def _backward_route(self, ends: Sequence[Layer]) -> list[Layer]:
         if not self.conventions.backward_depth_first:
             return self.layers[::-1]
         route = from_several(ends, lambda layer: layer.consumers, lambda layer: layer.producers)
         return [layer for layer in route if layer not in self.data]
 
-    def _step(self, layer: Layer, made: list[Call], direction: Direction = "forward") -> Step:
+    def add_step(self, layer: Layer, made: list[Call], direction: Direction = "forward") -> Step:
+        """The next step, of these calls."""
         step = Step(len(self.steps) + 1, layer, direction, made)
         self.steps.append(step)
         return step
@@ -215,6 +210,8 @@ class Network:
 
     def _make_maps(self, layer: Layer) -> None:
         if layer.operation is not None:
+            from refimpl.network import operation_calls
+
             layer.outputs = operation_calls.made_tensors(layer)
             self.managed += operation_calls.own_tensors(layer)
             return
@@ -391,16 +388,3 @@ class Network:
         return (
             f"{self.name}, batch {self.batch}: {counted(len(self.layers), 'layer')}, {counted(len(self.steps), 'step')}"
         )
-
-
-def described_again(layers: Iterable[Layer]) -> dict[Layer, Layer]:
-    """Layers like these, without tensors and steps: old → new.  Each comes after its producers."""
-    again: dict[Layer, Layer] = {}
-    for old in layers:
-        again[old] = new = Layer(old.name, old.kind, tuple(again[x] for x in old.producers), old.options)
-        new.weight, new.operation = old.weight, old.operation
-        new.number, new.shape, new.has_relu, new.relu_options = old.number, old.shape, old.has_relu, old.relu_options
-    for old, new in again.items():
-        new.shares, new.own_bias = again[old.shares] if old.shares else None, old.own_bias
-        new.consumers = [again[consumer] for consumer in old.consumers]
-    return again

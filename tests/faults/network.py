@@ -56,14 +56,14 @@ FAULTS = (
     ),
     Fault(
         "the gradient of a shared table is the embedding's alone",
-        "refimpl/network/calls.py",
+        "refimpl/network/later_calls.py",
         "added = self.parts[w] > 0",
         "added = False",
         "tests/refimpl/backend/test_tokens.py",
     ),
     Fault(
         "a gate's gradient is that of the maps",
-        "refimpl/network/calls.py",
+        "refimpl/network/later_calls.py",
         "(x, gate), dy = layer.inputs, self._dy(layer)",
         "(gate, x), dy = layer.inputs, self._dy(layer)",
         "tests/refimpl/test_kinds.py",
@@ -93,7 +93,7 @@ FAULTS = (
     ),
     Fault(
         "a transposed convolution forgets its bias",
-        "refimpl/network/calls.py",
+        "refimpl/network/later_calls.py",
         'if "b" in weights:\n        calls',
         'if "c" in weights:\n        calls',
         "tests/refimpl/test_kinds.py",
@@ -108,7 +108,7 @@ FAULTS = (
     ),
     Fault(
         "a linear layer over channels gets its trained weights back as filters",
-        "refimpl/network/layer.py",
+        "refimpl/network/first_values.py",
         "made = np.empty(self.shape or (), trained.dtype)",
         "made = np.empty(trained.shape, trained.dtype)",
         "tests/refimpl/importing/test_imported_kinds.py",
@@ -202,9 +202,9 @@ FAULTS = (
     ),
     Fault(
         "the gradient of a loss replaces that of another reader of its map",
-        "refimpl/network/calls.py",
-        "_loss_weight(layer), reads, updates=[y])\n        return [call, *self._becomes(y, layer.x)]",
-        "_loss_weight(layer), reads, updates=[y])\n        self.gradients[layer.x] = y\n        return [call]",
+        "refimpl/network/later_calls.py",
+        "loss_weight(layer), reads, updates=[y])\n        return [call, *self._becomes(y, layer.x)]",
+        "loss_weight(layer), reads, updates=[y])\n        self.gradients[layer.x] = y\n        return [call]",
         "tests/refimpl/backend/test_several.py",
     ),
     Fault(

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from refimpl.accudnn.tuner import Gradient
 from refimpl.machine import Ring, Timeline
-from refimpl.network import BUCKET_BYTES
 from refimpl.network.data_parallel import buckets
+from refimpl.network.network import BUCKET_BYTES
 from refimpl.planner import Launch, Program
 
 

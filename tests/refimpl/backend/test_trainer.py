@@ -25,7 +25,7 @@ from refimpl.machine.here import rough_cpu
 from refimpl.memory import DriverCalls
 from refimpl.names.networks import build
 from refimpl.network import Builder
-from refimpl.network.layer import FirstValues
+from refimpl.network.first_values import FirstValues
 from refimpl.planner import Allocate, DoesNotFit, Launch, Program, plan
 from refimpl.planner.instructions import Instruction
 from refimpl.slots.baseline import PerformanceOptimal

@@ -19,7 +19,7 @@ from refimpl import NetworkError
 from refimpl.importing.graph import built
 from refimpl.importing.nodes import Graph, Node
 from refimpl.importing.onnx_file import OnnxFile
-from refimpl.network.layer import FirstValues
+from refimpl.network.first_values import FirstValues
 from tests.messages import raises_naming
 from tests.refimpl.importing.onnx_files import File, everything, small
 

@@ -10,7 +10,8 @@ from refimpl.machine.catalogues import cudnn4, options
 from refimpl.machine.convolution import Convolution
 from refimpl.machine.work import Kind, Work
 from refimpl.names import networks as zoo
-from refimpl.network import Call, network_wide_bytes
+from refimpl.network import Call
+from refimpl.network.accounting import network_wide_bytes
 from tests.refimpl.machine.conv_calls import convolutions, passes
 
 GIB = 1 << 30

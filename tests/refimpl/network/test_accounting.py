@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 
 from refimpl.names.networks import build
-from refimpl.network import SUPERNEURONS, VDNN, Network, network_wide_bytes
-from refimpl.network.accounting import network_wide
+from refimpl.network import SUPERNEURONS, VDNN, Network
+from refimpl.network.accounting import network_wide, network_wide_bytes
 from tests.refimpl.drawn_networks import networks
 
 MIB, GIB = 2**20, 2**30

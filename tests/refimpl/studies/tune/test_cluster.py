@@ -7,8 +7,8 @@ import pytest
 import refimpl
 from refimpl.accudnn.tuner import Gradient
 from refimpl.machine import MACHINES, Ring
-from refimpl.network import BUCKET_BYTES
 from refimpl.network.data_parallel import buckets
+from refimpl.network.network import BUCKET_BYTES
 from refimpl.studies.tune.cluster import Cluster, gradients_of
 
 pytestmark = pytest.mark.accudnn
