@@ -16,7 +16,7 @@ GPU ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tutorials test test-fast test-emulated matrix seconds campaign faults mutants lint docs slides gpu environment clean coverage lowest wheel
+.PHONY: help demo tutorials test test-fast test-emulated matrix seconds timing campaign faults mutants lint docs slides gpu environment clean coverage lowest wheel
 MAKEFLAGS += --no-print-directory
 
 # The emulated GPU's own driver under AddressSanitizer.
@@ -88,6 +88,9 @@ test-emulated: $(TEST) ## run every test that needs a GPU on an emulated one, ev
 	@$(SANITIZED) $(PY) $(PYTEST) --device emulated -m "gpu or emulated or ptx"
 	@$(SANITIZED) $(PY) -m tests.filled_cache pytest -q --device emulated tests/gpu -k "vdnnpp and not measured"
 
+timing: $(TEST) ## on a GPU, hold what copies hide and what a launch costs the host to bounds; no other target does
+	@$(PY) -m pytest -q -m timing --device gpu
+
 campaign: $(TEST) ## run the long searches, and every property on newly drawn examples: hours
 	@$(PY) $(PYTEST) -v -m "campaign or hypothesis"
 
@@ -142,7 +145,7 @@ slides: $(TEST) ## draw figures for slides into docs/_build/slides, as SVG with 
 
 gpu: $(if $(TEST),$(VENV)/.has-$(TEST_EXTRA)) ## run every test that needs a GPU, then the bench; write down what it measured
 	@$(PY) -m refimpl bench --device gpu --probe
-	@$(PY) -m pytest -q -m gpu --device gpu
+	@$(PY) -m pytest -q -m "gpu or timing" --device gpu
 	@$(PY) -m refimpl bench --device gpu --write
 	@$(PY) -m refimpl reproduce vdnn --run --write
 	@$(PY) -m refimpl reproduce superneurons --run --write

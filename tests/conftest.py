@@ -1,17 +1,15 @@
-"""What all tests share: hypothesis's profiles, PyTorch as a second oracle, the markers, and workers side by side."""
+"""What all tests share: hypothesis's profiles, PyTorch as a second oracle, and the markers."""
 
 from __future__ import annotations
 
 import faulthandler
-import fcntl
 import gc
 import os
 import re
 import signal
 import sys
-import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +27,6 @@ for library in ("OMP", "OPENBLAS", "MKL"):
 
 # What is imported and collected is kept to the end, so it is not searched for garbage meanwhile.
 gc.disable()
-
-# A test may run pytest itself.  Its test holds the lock of `pytest_runtest_protocol` already, for both.
-INSIDE_A_TEST = "PYTEST_CURRENT_TEST" in os.environ
 
 # Plans do not depend on how fast this machine is: `here` is the rough model, and nothing is measured.
 os.environ["REFIMPL_CALIBRATE"] = "0"
@@ -77,7 +72,7 @@ def selects(config: pytest.Config, mark: str) -> bool:
 
 @pytest.fixture(scope="module", autouse=True)
 def quiet_collector() -> None:
-    """What earlier modules left alive is not looked through again: a test that measures time measures its own."""
+    """What earlier modules left alive is not looked through again."""
     gc.collect()
     gc.freeze()
 
@@ -100,10 +95,9 @@ def digits() -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Campaigns and matrices run only where `-m` names them, and what takes long on an emulated GPU only on request.
+    """Campaigns, matrices and timing run only where `-m` names them, what takes long on an emulated GPU on request.
 
-    To name a file or its folder, or to give --device, is a request.
-    The longest tests begin first, and those that run alone come last.
+    To name a file or its folder, or to give --device, is a request.  The longest tests begin first.
     """
     from tests import gpu_device
 
@@ -119,11 +113,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out -= {item for item in items if named & {item.path, item.path.parent}}
         config.hook.pytest_deselected(items=[*left_out])
         items[:] = [item for item in items if item not in left_out]
-    for mark in ("campaign", "matrix"):
+    for mark in ("campaign", "matrix", "timing"):
         if not selects(config, mark):
             config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(mark)])
             items[:] = [item for item in items if not item.get_closest_marker(mark)]
-    items.sort(key=lambda item: (item.get_closest_marker("timing") is not None, item.path.name not in LONGEST))
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 def pytest_collection_finish() -> None:
@@ -148,36 +142,12 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     if item.get_closest_marker("campaign"):
         faulthandler.cancel_dump_traceback_later()
     if not item.get_closest_marker("gpu") or not emulated.active():
-        yield from asked_again(item)
-        return
+        return (yield)
     emulated.forgive()
     emulated.next_work("a test")  # a trainer of an earlier test may have set the seconds of what comes next
-    yield from asked_again(item)
+    yield
     found = emulated.forgive()
     assert found == [], "\n".join(found)
-
-
-TURNS = 3  #: how often a test that measures time may run
-
-
-def asked_again(item: pytest.Item) -> Iterator[None]:
-    """Run the test; one that measures time fails when it has missed in every turn.
-
-    Other programs slow one turn, and rarely all.  A turn that missed is a warning at the end of the run.
-    """
-    turns = TURNS if item.get_closest_marker("timing") else 1
-    for turn in range(1, turns + 1):
-        try:
-            if turn == 1:
-                yield
-            else:
-                item.runtest()
-            return
-        except AssertionError as missed:
-            if turn == turns:
-                raise
-            first_line = str(missed).partition("\n")[0]
-            warnings.warn(f"{item.nodeid} missed in turn {turn} of {turns}: {first_line}", stacklevel=1)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -193,36 +163,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     return report
 
 
-# -- workers side by side ----------------------------------------------------------------------------------------------
-
-
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """A test that measures time runs while the other workers wait.
-
-    Tests share the lock; a test marked `timing` holds it alone.  Every test passes the gate first: a timing test keeps
-    it shut, or else the others would go on taking the lock in turns, and it would never be free.
-
-    A pytest inside a test takes neither: a timing test that keeps the gate shut waits for the test that waits for this
-    pytest.
-    """
-    if INSIDE_A_TEST:
-        with limit_of(item):
-            return (yield)
-    alone = item.get_closest_marker("timing") is not None
-    with open(ROOT / "tests" / "conftest.py") as gate, open(ROOT / "pyproject.toml") as lock:
-        fcntl.flock(gate, fcntl.LOCK_EX)
-        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        if not alone:
-            fcntl.flock(gate, fcntl.LOCK_UN)
-        with limit_of(item):
-            return (yield)
-
-
-def limit_of(item: pytest.Item) -> AbstractContextManager[None]:
-    """What ends a test that never ends.  A campaign takes as long as it takes."""
+    """A test that never ends is ended.  A campaign takes as long as it takes."""
     from tests import limit
 
-    if item.get_closest_marker("campaign"):
-        return nullcontext()
-    return limit.limited(item.config.getoption("--limit") or limit.SECONDS)
+    seconds = item.config.getoption("--limit") or limit.SECONDS
+    with nullcontext() if item.get_closest_marker("campaign") else limit.limited(seconds):
+        return (yield)

@@ -120,13 +120,6 @@ def processor() -> str:
     return f"{(found or platform.processor() or platform.machine()).strip()}, {cores()} cores"
 
 
-def has_avx2() -> bool:
-    """Whether the CPU has AVX2, the instructions that the CPU's targets were set for."""
-    from llvmlite import binding
-
-    return bool(binding.get_host_cpu_features().get("avx2", False))
-
-
 def memory_bytes() -> int:
     """Bytes of main memory."""
     try:

@@ -219,10 +219,10 @@ class Outcome:
 
 #: Which tests run one after another: whose, with what beside the room's, and the marks.
 STAGES = (
-    ("fast tests of the room", False, "not slow and not timing"),
-    ("slow tests of the room", False, "slow and not timing"),
-    ("other fast tests", True, "not slow and not timing"),
-    ("slow tests", True, "slow and not timing"),
+    ("fast tests of the room", False, "not slow"),
+    ("slow tests of the room", False, "slow"),
+    ("other fast tests", True, "not slow"),
+    ("slow tests", True, "slow"),
 )
 
 

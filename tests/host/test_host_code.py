@@ -1,4 +1,4 @@
-"""What the real host code, Numba's, cuda.core's and ours, tells the driver, and how long that takes it.
+"""What the real host code, Numba's, cuda.core's and ours, tells the driver.
 
 The tests themselves are beside this file: `launches.py`, `backend_calls.py` (whole programs), `driver_allocator.py`
 and `compressed_maps.py`.  They run in a process of their own, which finds the emulated GPU's driver where it looks for
@@ -26,14 +26,12 @@ WHY_NOT = emulated.why_not() or machine_code.why_not()
 @pytest.mark.emulated
 @pytest.mark.slow
 @pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
-@pytest.mark.parametrize("which", ["not timing", pytest.param("timing", marks=pytest.mark.timing)])
-def test_what_the_host_tells_the_driver(tmp_path: Path, which: str) -> None:
+def test_what_the_host_tells_the_driver(tmp_path: Path) -> None:
     for name in ("libcuda.so", c_compiler.DRIVER):  # Numba looks for the first of the two
         (tmp_path / name).symlink_to(c_compiler.driver())
     path = [str(tmp_path), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     environment = os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(path)}
-    options = ["-q", "-rA", "-p", "no:cacheprovider", "--noconftest", "-o", "addopts=", "-m", which]
+    options = ["-q", "-rA", "-p", "no:cacheprovider", "--noconftest", "-o", "addopts="]
     command = [sys.executable, "-m", "pytest", *options, *map(str, TESTS)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=HERE.parent.parent)
-    print(done.stdout)  # shows the microseconds of a launch: pytest -s
     assert done.returncode == 0, done.stdout + done.stderr

@@ -5,7 +5,6 @@ A ViT learns the digits, a GPT and a Llama the next byte of a text, a BERT maske
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from math import log
 from typing import Any
@@ -146,18 +145,15 @@ def test_a_gpt_comes_to_the_bits_of_the_baseline_on_the_emulated_gpu() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timing
 @pytest.mark.parametrize("preset", PRESETS)
-def test_gpt2_medium_is_planned_in_seconds(preset: str) -> None:
-    """In a fifth of the way between the two budgets, or in all memory; a search of all fates may take longer."""
+def test_gpt2_medium_is_planned(preset: str) -> None:
+    """In a fifth of the way between the two budgets, or in all memory."""
     made = LATER["gpt2-medium"].make(batch=4)
     (budget,) = budgets("gpt2-medium", 4, "rtx-4090", [0.2]).values()
-    start = time.process_time()
     try:
         program = refimpl.plan(made, QUICK.get(preset, preset), "rtx-4090", budget)
     except DoesNotFit:
         program = refimpl.plan(made, QUICK.get(preset, preset), "rtx-4090")
-    assert time.process_time() - start < (20 if preset == "combined" else 5)
     assert program.network is made
 
 

@@ -1,4 +1,8 @@
-"""The vector registers of the processor that kernels are compiled for."""
+"""The instructions of the processor that kernels are compiled for: the one at hand, or NUMBA_CPU_NAME's.
+
+They are those that Numba gives to LLVM: the processor's own, or NUMBA_CPU_FEATURES, which lists them all
+("+avx2,+fma").  A name alone (NUMBA_CPU_NAME) leaves those of the processor at hand.
+"""
 
 from functools import cache
 
@@ -6,10 +10,20 @@ from numba.core.registry import cpu_target
 
 
 @cache
+def features() -> frozenset[str]:
+    """The instructions, by LLVM's names."""
+    _, _, listed = cpu_target.target_context.codegen().magic_tuple()
+    return frozenset(each[1:] for each in listed.split(",") if each.startswith("+"))
+
+
 def has_avx512() -> bool:
-    """Whether kernels are compiled for a CPU with AVX-512; Numba's settings (NUMBA_CPU_FEATURES) are heeded."""
-    _, _, features = cpu_target.target_context.codegen().magic_tuple()
-    return "+avx512f" in features.split(",")
+    """Whether kernels are compiled for a CPU with AVX-512."""
+    return "avx512f" in features()
+
+
+def has_avx2() -> bool:
+    """Whether kernels are compiled for a CPU with AVX2, for which the targets of the bench were set."""
+    return "avx2" in features()
 
 
 def lanes() -> int:

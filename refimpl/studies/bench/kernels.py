@@ -18,10 +18,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from kernels.fast import relu
+from kernels.targets.cpu.processor import has_avx2
 from kernels.targets.cpu.threads import cores
 from kernels.targets.launch import KernelLaunch, bind
 from refimpl.machine.devices import Device
-from refimpl.machine.here import has_avx2
 from refimpl.machine.timing import Run, by, least_in_turns, replay
 from refimpl.report.markdown import paragraph
 from refimpl.report.tables import Table

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
-from time import process_time
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,6 @@ from hypothesis import strategies as st
 
 from kernels.checks import reference
 from kernels.checks.arguments import KernelError
-from kernels.fast import gelu
-from kernels.targets import emulated
 from refimpl.network.kinds import TRAITS
 from tests.messages import raises_naming
 
@@ -89,31 +86,3 @@ def test_the_oracles_gradient_is_that_of_its_values(kind: str, form: Mapping[str
     y, dy = forward(x, **form), np.ones_like(x)
     found = getattr(reference, f"{kind}_backward")(*read_by(kind, x, y), dy, **form)
     np.testing.assert_allclose(found, rise / (2 * apart), rtol=0, atol=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.timing
-@pytest.mark.parametrize("approximate", ["none", "tanh"])
-def test_gelu_takes_about_as_long_as_pytorchs(approximate: str, torch: Any) -> None:
-    """In turns, in processor seconds: 1 to 1.6 times as long on two CPUs, where the library's erf took 4 to 18."""
-    if emulated.active():
-        pytest.skip("with an emulated GPU every launch is made twice")
-    x, y, dx = (values(1 << 18, seed=seed) for seed in range(3))
-    its_x, its_y, its_dx = map(torch.from_numpy, (x, y.copy(), dx.copy()))
-    runs: dict[str, Callable[[], Any]] = {
-        "forward": lambda: gelu.forward(x, y, approximate=approximate),
-        "its forward": lambda: torch.ops.aten.gelu.out(its_x, approximate=approximate, out=its_y),
-        "backward": lambda: gelu.backward(x, dx, dx, approximate=approximate),
-        "its backward": lambda: torch.ops.aten.gelu_backward.grad_input(
-            its_y, its_x, approximate=approximate, grad_input=its_dx
-        ),
-    }
-    taken = dict.fromkeys(runs, float("inf"))
-    for _ in range(40):
-        for name, run in runs.items():
-            start = process_time()
-            run()
-            taken[name] = min(taken[name], process_time() - start)
-            dx.fill(1)
-    assert taken["forward"] <= 2.5 * taken["its forward"], taken
-    assert taken["backward"] <= 2.5 * taken["its backward"], taken

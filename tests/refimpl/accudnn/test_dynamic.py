@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from functools import lru_cache
 
 import pytest
@@ -126,13 +125,10 @@ def test_at_most_sixteen_plans(gib: float, monkeypatch: pytest.MonkeyPatch) -> N
     assert 1 <= plans <= MOST_PLANS == 16
 
 
-@pytest.mark.timing
 @pytest.mark.slow
-def test_a_resnet_152_is_planned_in_two_seconds() -> None:
+def test_a_resnet_152_in_3_gib_is_hardly_slower_than_unlimited() -> None:
     network = build("resnet152", 32)
-    started = time.process_time()
     program = plan(network, presets.setup("accudnn"), TITAN_X, 3 * GIB)
-    assert time.process_time() - started < 2
     assert program.planned_seconds <= 1.005 * unlimited_baseline(network, TITAN_X).planned_seconds
 
 

@@ -1,7 +1,6 @@
 """What every rank does in the tests of data-parallel training, threads or processes.
 
     mpiexec -n 3 python -m tests.refimpl.backend.ranks           what each rank found, as JSON on the last lines
-    mpiexec -n 2 python -m tests.refimpl.backend.ranks RATIOS    how long all-reduces take, as ratios
 
 Each rank is a process of its own.  The contract is kept, or the first command fails.
 """
@@ -9,9 +8,7 @@ Each rank is a process of its own.  The contract is kept, or the first command f
 from __future__ import annotations
 
 import json
-import sys
 import zlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,7 +19,6 @@ from refimpl.backend import Communicator, Drawn, ProgramOrder, RankFailed, Train
 from refimpl.machine import wire_bytes
 from refimpl.names.networks import build
 from refimpl.parallel.communicators import Mpi
-from refimpl.studies.bench.reducing import seconds_of
 
 #: Few numbers; two messages of them, for 2 ranks or for more; more than are summed at once; more than are put side by
 #: side.  No multiple of 2, 3 or 4.
@@ -119,38 +115,12 @@ MPI_RUNS: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
-def ratios(communicator: Mpi) -> list[float]:
-    """Seconds of an all-reduce over those of another: of 16 gradients and of one, over MPI's own; of 60, over one's.
-
-    The least seconds of some turns count.
-    """
-
-    def ours(count: int, gradients: int = 1) -> Callable[[], None]:
-        return communicator.mean([np.zeros(count // gradients, np.float32) for _ in range(gradients)])
-
-    def of_mpi(count: int) -> Callable[[], None]:
-        return communicator.plain_sum(np.zeros(count, np.float32))
-
-    found = []
-    for turns, *both in (
-        (300, ours(50_000, 16), of_mpi(50_000)), (10, ours(5_000_000), of_mpi(5_000_000)),
-        (300, ours(3_000, 60), ours(3_000)),
-    ):  # fmt: skip
-        one, other = zip(*([seconds_of(communicator, call, 1) for call in both] for _ in range(turns)), strict=True)
-        found.append(min(one) / min(other))
-    return found
-
-
 def main() -> None:
     communicator = Mpi()
-    found: Any
-    if len(sys.argv) > 1:
-        found = ratios(communicator)
-    else:
-        contract(communicator)
-        before = communicator.sent_bytes
-        found = [trained(communicator, **run) for run in MPI_RUNS]
-        found[0]["sent"] -= before
+    contract(communicator)
+    before = communicator.sent_bytes
+    found = [trained(communicator, **run) for run in MPI_RUNS]
+    found[0]["sent"] -= before
     for word in communicator.agree(json.dumps(found)):
         if communicator.rank == 0:
             print(word)

@@ -212,16 +212,6 @@ def test_a_terminal_that_knows_no_signs_is_no_error() -> None:
     assert done.returncode == 0 and b"lenet, batch 32 ? baseline" in done.stdout, done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.timing
-def test_planning_vgg16_takes_about_a_second() -> None:
-    """Processor time of the whole command, imports included; the machine that runs the tests may be busy."""
-    arguments = ["plan", "vgg16", "--batch", "256", "--budget", "12GiB", "--machine", "titan-x"]
-    program = f"import time; from refimpl.cli import main; main({arguments}); print(time.process_time())"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert float(done.stdout) < 2
-
-
 #: Commands that plan, and their exit statuses.
 PLANNING = [
     (["plan", "vgg16", "--batch", "64", "--machine", "titan-x"], 0),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import re
 import sys
-import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,6 @@ from tests.refimpl.importing.torchvision_models import (  # noqa: E402
     by_us,
     described,
     errors,
-    model,
     row,
     torchvision_models,
     zero_by_mathematics,
@@ -393,17 +391,6 @@ def torchvision_or_skip() -> None:
         torchvision_models()
     except ImportError:
         pytest.skip("torchvision is not installed")
-
-
-@pytest.mark.slow
-@pytest.mark.timing
-def test_densenet121_is_imported_and_planned_in_five_seconds() -> None:
-    torchvision_or_skip()
-    module = model("densenet121")
-    start = time.process_time()
-    network = refimpl.networks.from_torch(module, (16, 3, 224, 224))
-    refimpl.plan(network, "superneurons", "titan-x")
-    assert time.process_time() - start < 5
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kernels.targets import gpu
+from kernels.targets import cpu, gpu
 from kernels.targets.launch import KernelLaunch
 from refimpl.machine import cpu_costs, cpu_model, here
 from refimpl.machine.catalogues import options
@@ -123,16 +123,17 @@ def test_a_resting_thread_costs_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_the_reference_has_every_kernel(costs: dict[str, Units]) -> None:
+def test_the_reference_has_the_kernels_of_every_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel that is new, or has other units, needs `python -m tests.refimpl.machine.cpu_reference`."""
-    known = cpu_costs.reference()
-    assert {name: len(known[name]) for name in costs} == {name: len(each) for name, each in costs.items()}
-    steps = (step for network in cpu_reference.networks(gradients=500) for step in network.steps)
-    ways = (way for step in steps for call in step.calls for way in cpu_costs.ways(call))
-    every = (one for call, chosen in ways for one in launches(call.function, call_arguments(call) | chosen))
-    met = {cpu_model.units(launched)[0] for launched in every} | cpu_costs.OF_ANY_KERNEL
-    assert met <= known.keys()
-    assert all(name.startswith("gemm") for name in known.keys() - met), known.keys() - met  # of CPUs with other vectors
+    counts = {name: len(each) for name, each in cpu_costs.reference().items()}
+    networks, met = cpu_reference.networks(gradients=500), dict[str, int]()
+    for avx512 in (True, False):
+        monkeypatch.setattr(cpu, "has_avx512", lambda has=avx512: has)
+        met |= {name: len(each) for name, each in made_up().items()}
+        ways = (way for each in networks for step in each.steps for call in step.calls for way in cpu_costs.ways(call))
+        every = (one for call, chosen in ways for one in launches(call.function, call_arguments(call) | chosen))
+        met |= {name: len(counted) for name, counted in map(cpu_model.units, every)}
+    assert met == counts
 
 
 def test_every_layer_costs_something_on_every_shape_of_map() -> None:

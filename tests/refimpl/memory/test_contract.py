@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import random
-import time
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +22,7 @@ from hypothesis.stateful import (
 
 from refimpl.memory import ALLOCATORS, Allocator, BestFit, Pool, PoolError
 from tests.messages import raises_naming
+from tests.work import lines_run
 
 GIB = 1 << 30
 
@@ -316,26 +316,18 @@ def test_any_use_keeps_the_contract(allocator: Allocator) -> None:
     )
 
 
-def seconds_for(allocator: Allocator, blocks: int) -> float:
-    """Seconds of the processor for allocating `blocks` blocks and freeing them in random order, the best of three."""
+def use(allocator: Allocator, blocks: int) -> None:
+    """Allocate this many blocks and free them in random order."""
     draw = random.Random(blocks)
-    sizes = [draw.randrange(1, 1 << 22) for _ in range(blocks)]
-    order = draw.sample(range(blocks), blocks)
-    taken = []
-    for _ in range(3):
-        begin = time.process_time()
-        pool = allocator.open(200 * GIB)
-        addresses = [take(pool, nbytes) for nbytes in sizes]
-        for number in order:
-            pool.free(addresses[number])
-            assert pool.largest_hole  # as often as a planner asks
-        taken.append(time.process_time() - begin)
-    return min(taken)
+    pool = allocator.open(200 * GIB)
+    addresses = [take(pool, draw.randrange(1, 1 << 22)) for _ in range(blocks)]
+    for address in draw.sample(addresses, blocks):
+        pool.free(address)
+        assert pool.largest_hole  # as often as a planner asks
 
 
 @pytest.mark.slow
-@pytest.mark.timing
 @every
 def test_many_blocks_cost_little_more_than_few(allocator: Allocator) -> None:
-    # Four times the blocks: about 4 times the seconds where nothing scans, 16 times where something does.
-    assert seconds_for(allocator, 12_000) < 9 * seconds_for(allocator, 3_000)
+    # Four times the blocks: about 4 times the work where nothing scans, 16 times where something does.
+    assert lines_run(use, allocator, 4_000) < 6 * lines_run(use, allocator, 1_000)

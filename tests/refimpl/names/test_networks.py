@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import inspect
-import time
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
@@ -27,11 +26,12 @@ from refimpl.names.networks import (
     unet,
     vgg,
 )
-from refimpl.network import Layer, Network, NetworkError
+from refimpl.network import Layer, NetworkError
 from refimpl.studies.bench.pytorch import by_torch
 from refimpl.zoo.googlenet import MODULES
 from tests.messages import raises_naming
 from tests.refimpl.importing.described_networks import MADE, NAMES, TABLE, described
+from tests.work import lines_run
 
 GOLDEN = Path(__file__).parents[2] / "data" / "superneurons_alexnet200.csv"
 MIB = 2**20
@@ -264,24 +264,9 @@ def test_the_small_ones_cover_every_kind() -> None:
     assert kinds == {"conv", "pool", "fc", "relu", "batchnorm", "dropout", "softmax", "concat", "join"}
 
 
-def seconds(depth: int) -> tuple[float, int]:
-    """Least processor time of three, and the number of layers."""
-    times = []
-    for _ in range(3):
-        start = time.process_time()
-        network: Network = resnet(depth, 1)
-        times.append(time.process_time() - start)
-    return min(times), len(network.layers)
-
-
-@pytest.mark.timing
-@pytest.mark.slow
-def test_deep_networks_are_built_in_linear_time() -> None:
-    build("resnet:137", 1)
-    (short, few), (long, many) = seconds(287), seconds(2498)
-    assert many > 8000
-    assert long < 2.0, f"{long:.2f} s for {many} layers"
-    assert long / many < 3 * short / few, f"{1e6 * short / few:.0f} and then {1e6 * long / many:.0f} µs a layer"
+def test_the_work_to_build_a_network_grows_with_its_depth() -> None:
+    few, many = (lines_run(resnet, depth, 1) / len(resnet(depth, 1).layers) for depth in (50, 497))
+    assert many < 1.2 * few
 
 
 def test_bytes_follow_from_shapes() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-PATIENCE = 20.0  #: seconds
+PATIENCE = 120.0  #: seconds
 
 
 class Hub:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import refimpl
-from kernels.targets.cpu.threads import cores
 from refimpl.backend import (
     Alone,
     Communicator,
@@ -53,22 +52,6 @@ def test_processes_keep_the_contract_and_learn_what_threads_learn(size: int) -> 
             found = ranks[rank][number]
             assert (found["learnt"], found["losses"]) == (twin["learnt"], twin["losses"]), run
     assert sum(rank[0]["sent"] for rank in ranks) == wire_bytes(2 * ranks[0][0]["reduced"], size)
-
-
-@needs_mpi
-@pytest.mark.slow
-@pytest.mark.timing
-@pytest.mark.skipif(cores() < 2, reason="two ranks cannot be measured on one core")
-def test_an_all_reduce_takes_at_most_a_third_longer_than_mpis_own() -> None:
-    """Of 16 gradients, 200 KB in all, and of one of 20 MB; MPI's own is of one array.
-
-    And 60 gradients of 12 KB in all take little longer than one: they are not copied one by one.
-    """
-    done = mpiexec(["-m", "tests.refimpl.backend.ranks", "RATIOS"], options=["-bind-to", "core"])
-    assert done.returncode == 0, done.stderr
-    *beside_mpi, many = json.loads(done.stdout.splitlines()[-1])
-    assert max(beside_mpi) < 4 / 3
-    assert many < 1.8
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ COMMAND = [sys.executable, "-I", "-S", guard.__file__]
 @pytest.fixture
 def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
     """Three processes in place of ranks."""
-    made = [subprocess.Popen(["sleep", "60"]) for _ in range(3)]
+    made = [subprocess.Popen(["sleep", "600"]) for _ in range(3)]
     yield made
     for one in made:
         one.kill()
@@ -58,18 +58,18 @@ def test_the_rank_that_ends_first_is_named_and_the_others_end(
         watching.stdin.close()  # which alone says nothing
         watching.stdin = None
     sleepers[1].kill()
-    _, said = watching.communicate(timeout=20)
+    _, said = watching.communicate(timeout=240)
     assert said.count("\n") == 1 and not lacks(said, "prog", 1, 3)
     if why:
         assert f"gave up: {why}" in said and str(sleepers[1].pid) not in said
     else:
         assert not lacks(said, "killed", "SIGKILL", sleepers[1].pid)
-    assert [one.wait(20) for one in sleepers] == [-signal.SIGKILL] * 3
+    assert [one.wait(240) for one in sleepers] == [-signal.SIGKILL] * 3
     assert not folder.exists()
 
 
 def test_done_ends_the_guard_alone(folder: Path, sleepers: list[subprocess.Popen[bytes]]) -> None:
-    assert beside(folder, sleepers).communicate("done", timeout=20) == (None, "")
+    assert beside(folder, sleepers).communicate("done", timeout=240) == (None, "")
     assert [one.poll() for one in sleepers] == [None] * 3
     assert folder.exists()  # the first rank removes it
 
@@ -116,10 +116,10 @@ def test_a_rank_whose_others_do_not_begin_is_ended(begun: bool) -> None:
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     if begun:
-        assert rank.communicate(timeout=20) == ("begun\n", "")
+        assert rank.communicate(timeout=240) == ("begun\n", "")
         assert rank.returncode == 0
     else:
-        assert rank.wait(20) == -signal.SIGKILL
+        assert rank.wait(240) == -signal.SIGKILL
         assert rank.communicate() == ("", "the others are late\n")
 
 
@@ -129,4 +129,4 @@ def test_a_guard_is_in_a_session_of_its_own() -> None:
     assert os.getsid(made.pid) == made.pid != os.getsid(0)
     assert made.stdin is not None
     made.stdin.close()
-    assert made.wait(20) == 0
+    assert made.wait(240) == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import time
 from bisect import bisect_left
 from itertools import takewhile
 from typing import Literal
@@ -383,14 +382,6 @@ def test_runs_of_like_steps_beside_a_search(period) -> None:
         while start + length + period < len(signs) and signs[start + length] == signs[start + length + period]:
             length += 1
         assert found[start] == length
-
-
-@pytest.mark.timing
-def test_a_deep_networks_listing_is_quick() -> None:
-    program = deep()
-    start = time.process_time()
-    listing(program)
-    assert time.process_time() - start < 2
 
 
 # -- words -------------------------------------------------------------------------------------------------------------

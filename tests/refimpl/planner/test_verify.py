@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable
 
 import pytest
 
 from refimpl.network import Builder
 from refimpl.planner import COMPUTE, Launch, Program, Record, plan
 from refimpl.planner.instructions import Wait
-from refimpl.planner.verify import Proof, verify
+from refimpl.planner.verify import Proof
 from refimpl.planner.verify.check import Check
 from tests.refimpl.modules import (
     AnyAlgorithm,
@@ -135,20 +133,3 @@ def test_the_work_grows_with_the_length_of_the_program() -> None:
     longer = len(long.instructions) / len(short.instructions)
     assert longer > 6
     assert work(long) < 1.2 * longer * work(short)
-
-
-@pytest.mark.timing
-@pytest.mark.slow
-def test_the_time_grows_with_the_length_of_the_program() -> None:
-    """Were it quadratic, a program eight times as long would take sixty-four times as long."""
-    times = [seconds(verify, deep(blocks)) for blocks in (50, 400)]
-    assert times[1] < 20 * times[0], times
-
-
-def seconds(function: Callable[[Program], object], program: Program) -> float:
-    best = float("inf")
-    for _ in range(3):
-        start = time.process_time()
-        function(program)
-        best = min(best, time.process_time() - start)
-    return best

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from itertools import accumulate, pairwise
@@ -265,12 +264,9 @@ def test_steps_of_an_axis_are_round(span, parts) -> None:
     assert f"{step:.0e}"[0] in "125" and parts / 2.6 <= span / step <= parts * 1.001
 
 
-@pytest.mark.timing
 @pytest.mark.slow
-def test_a_deep_network_is_drawn_in_seconds(tmp_path) -> None:
-    start = time.process_time()
+def test_a_deep_network_is_drawn(tmp_path) -> None:
     style.save(memory_picture(deep()), tmp_path / "memory.png")
     style.save(timeline_picture(deep(), timeline(deep)), tmp_path / "timeline.png")
     style.save(pool_picture(deep()), tmp_path / "pool.svg")
-    assert time.process_time() - start < 30
     assert (tmp_path / "pool.svg").stat().st_size < 3_000_000, "many blocks are an image, not shapes"

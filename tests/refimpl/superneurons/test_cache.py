@@ -6,7 +6,6 @@ deny of these.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
@@ -343,29 +342,6 @@ def test_every_operation_takes_as_many_looks_in_a_large_cache_as_in_a_small_one(
     small, large = (looks(TensorCache(), size) for size in (10, 10_000))
     assert small == large < 12
     assert looks(Twin(), 500) > 250
-
-
-def evicting(size: int) -> float:
-    """Seconds to fill a cache and to evict everything, a few entries being hit all the time."""
-    best = float("inf")
-    for _ in range(3):
-        cache, entries = TensorCache(), [Tensor("t", (1,), "map") for _ in range(size)]
-        start = time.process_time()
-        for entry in entries:
-            cache.enter(entry)
-        for entry in entries[:-3]:
-            victim = cache.victim((), 0)
-            assert victim is entry
-            cache.leave(victim)
-            cache.touch(entries[-1])
-        best = min(best, time.process_time() - start)
-    return best
-
-
-@pytest.mark.timing
-def test_a_victim_is_found_at_once_however_many_have_left() -> None:
-    """Sixteen times as many entries: were each victim looked for from where the first entry was, 256 times as long."""
-    assert evicting(32_000) < 64 * evicting(2_000)
 
 
 # -- a hole, not bytes -------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Hashable, Iterable, Sequence
 
 import pytest
@@ -19,6 +18,7 @@ from refimpl.superneurons import presets as stages
 from refimpl.superneurons.liveness import Analysis, last_uses, out_sets
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import machine
+from tests.work import lines_run
 
 pytestmark = pytest.mark.superneurons
 
@@ -222,17 +222,9 @@ def test_one_pass_looks_at_every_use_once() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timing
-def test_binding_the_analysis_takes_time_linear_in_depth() -> None:
-    """Processor time, the least of a few turns; eight times the layers."""
-
-    def seconds(depth: int) -> float:
+def test_binding_the_analysis_takes_work_linear_in_depth() -> None:
+    def work(depth: int) -> float:
         context = bound(build(f"resnet:{depth}:superneurons", 1), "memory")
-        least = 1.0
-        for _ in range(5):
-            start = time.process_time()
-            Analysis().bind(context)
-            least = min(least, time.process_time() - start)
-        return least / len(context.network.steps)
+        return lines_run(Analysis().bind, context) / len(context.network.steps)
 
-    assert seconds(1202) < 3 * seconds(152)
+    assert work(602) < 1.2 * work(152)

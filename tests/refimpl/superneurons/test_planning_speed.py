@@ -91,17 +91,6 @@ def test_work_grows_with_depth_and_no_faster() -> None:
         assert deep[what] < 1.3 * amount, what
 
 
-@pytest.mark.timing
-@pytest.mark.slow
-def test_the_deepest_resnet_is_planned_verified_and_simulated_in_20_seconds() -> None:
-    """Processor seconds, 12 GiB of a K40c, which the plan fills: it rebuilds, evicts and fetches."""
-    case = planner_bench.SUPERNEURONS
-    assert (case.network, case.batch, case.machine, case.budget) == ("resnet:2498", 16, "k40c", 12 * GIB)
-    row = planner_bench.measure(case, turns=1)
-    assert row.together < planner_bench.TARGETS[str(case)] == 20.0
-    assert row.layers > 8000 and row.instructions > 10 * row.layers
-
-
 def test_the_bench_measures_it_beside_the_others() -> None:
     """`refimpl bench --planner`: the growth is fitted to the ResNets without SuperNeurons, the target is shown."""
     rows = [

@@ -17,7 +17,6 @@ import inspect
 import random
 import re
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -790,24 +789,6 @@ def test_no_way_is_walked_twice_for_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     for how in STRATEGIES:
         steps, runs = walked(network, how, monkeypatch)
         assert runs <= steps <= 1.5 * runs
-
-
-def bind_seconds(layers: int) -> float:
-    context = PlanContext(chain("conv", *["relu"] * layers), MACHINE)
-    times = []
-    for _ in range(3):
-        start = time.process_time()
-        bound = COST_AWARE.bind(context)
-        bound.drops(), bound.sources()
-        times.append(time.process_time() - start)
-    return min(times)
-
-
-@pytest.mark.slow
-@pytest.mark.timing
-def test_weighing_a_long_segment_takes_linear_time() -> None:
-    """Four times the layers: about four times as long, where quadratic were sixteen."""
-    assert bind_seconds(2400) < 9 * bind_seconds(600)
 
 
 # -- a campaign: all 2^n ways to let n segments keep or not, and how far cost-aware is from the best -----------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -130,12 +128,3 @@ def test_the_least_budget_is_that_of_the_candidate_without_which_nothing_is_adop
     assert least == least_bytes(network, static("all (m)", ALL), TITAN_X) and 10.87 < least / GIB < 11.6
     program = plan(network, policy, TITAN_X, least)
     assert program.peak_bytes <= least
-
-
-@pytest.mark.timing
-def test_the_deepest_network_is_searched_within_ten_seconds() -> None:
-    """On two cores; it takes about one."""
-    network = build("vgg416", 32)
-    start = time.process_time()
-    assert plan(network, presets.setup("vdnn-dyn"), TITAN_X, 12 * GIB).tried
-    assert time.process_time() - start < 10

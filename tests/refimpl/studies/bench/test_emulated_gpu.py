@@ -24,7 +24,6 @@ def test_each_figure_is_judged() -> None:
 
 @pytest.mark.emulated
 @pytest.mark.slow
-@pytest.mark.timing
 def test_a_product_takes_longer_than_its_kernel() -> None:
     product, kernel = emulated_gpu.products(2)
     assert product > kernel > 0

@@ -19,7 +19,6 @@ from refimpl.studies.grid.rows import GridPoint
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command
 from tests.refimpl.cli.test_command import disk_that_fills
-from tests.refimpl.studies.grid import two_processes
 
 ROOT = Path(__file__).parents[4]
 SETUPS = ("vdnn-all", "vdnn-dyn", "vdnnpp-all", "vdnnpp-dyn", "superneurons", "accudnn", "dtr", "save-on-cpu")
@@ -91,15 +90,6 @@ def test_a_study_killed_twenty_times_ends_with_the_rows_of_one_that_was_not(tmp_
     assert any(kept)
     assert begun(path, out).wait() == 0
     assert rows_of(out) == rows_of(whole)
-
-
-@pytest.mark.campaign
-@pytest.mark.timing
-def test_two_processes_share_480_plans(tmp_path: Path) -> None:
-    path = tmp_path / "grid.toml"
-    path.write_text(two_processes.STUDY)
-    (_, one), (_, two) = two_processes.taken(path, 1), two_processes.taken(path, 2)
-    assert two / 2 <= 0.6 * one  # of the processor: of the clock, where two cores are free
 
 
 @pytest.mark.parametrize("setup", ["baseline", "vdnn-all", "vdnnpp-dyn", "superneurons", "accudnn"])
