@@ -38,8 +38,6 @@ def test_a_search():
     while time.process_time() < begin + 1:
         list(range(1000))
 
-def test_that_waits():
-    time.sleep(60)
 """
 
 
@@ -79,9 +77,3 @@ def test_a_loop_fails_its_test_alone(printed: str) -> None:
     # A traceback shows a test as far as the line on which the alarm came, and its frame.
     assert all(f"code {name}>" in printed for name in ("test_a_loop", "test_an_example"))
     assert "Endless: the test has taken 0.5 s" in printed
-
-
-@pytest.mark.slow
-def test_one_that_waits_for_ever_ends_its_process(tmp_path: Path) -> None:
-    waited = pytest_inside(tmp_path, ["test_what_comes_after", "test_that_waits"], "-o", "faulthandler_timeout=10")
-    assert waited.returncode != 0 and "in test_that_waits" in waited.stderr

@@ -20,7 +20,7 @@ import pytest
 from numba.core.registry import cpu_target
 
 from kernels.targets import cpu
-from kernels.targets.cpu import build, runtime, threads
+from kernels.targets.cpu import build, processor, runtime, threads
 from kernels.targets.launch import device, launch
 from tests.kernels.cpu.sample_kernels import block_sums, make_filler, off_by, transpose_and_scale
 from tests.messages import lacks, raises_naming
@@ -66,6 +66,16 @@ def test_the_key_knows_the_module_that_the_generated_source_names(monkeypatch: p
     monkeypatch.setattr(off_by.function, "__module__", "kernels.moved")
     assert "kernels.moved" in cpu.source_of(off_by)
     assert build.key(off_by, False) != before
+
+
+def test_the_key_knows_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = build.compiler_key.__wrapped__()
+    codegen = type(cpu_target.target_context.codegen())
+    monkeypatch.setattr(codegen, "magic_tuple", lambda self: ("x86_64", "nehalem", "+sse4.2"))
+    assert build.compiler_key.__wrapped__() != before
+    processor.features.cache_clear()
+    assert not processor.has_avx512() and not processor.has_avx2()
+    processor.features.cache_clear()
 
 
 def test_the_vectoriser_is_on_for_our_compilations_only(monkeypatch: pytest.MonkeyPatch) -> None:
