@@ -220,13 +220,20 @@ def test_one_map_in_two_places_of_the_store(program: Program) -> None:
 
 
 def test_packing_runs_beside_the_kernels(program: Program) -> None:
-    """The first map is not compressed before the next kernel has run."""
-    packing = next(p for p, i in enumerate(program.instructions) if isinstance(i, ToStore))
-    kernel = next(p for p, i in enumerate(program.instructions) if p > packing and isinstance(i, Launch))
+    """A piece is not done before a kernel that does not wait for it is."""
+    awaited = work_to_await(program, host_stream(program))
+    packing, kernel = next(
+        (first, p)
+        for first, piece in enumerate(program.instructions)
+        if isinstance(piece, (ToStore, FromStore))
+        for p in range(first + 1, min([q for q, needed in awaited.items() if q > first and needed >= first]))
+        if isinstance(program.instructions[p], Launch)
+    )
     ran, waited = threading.Event(), list[bool]()
     with trainer(program) as made:
         work: Any = made.replay._work  # type: ignore[attr-defined]
-        work[packing].insert(0, lambda: waited.append(ran.wait(60)))
+        (compress,) = work[packing]
+        work[packing] = [lambda: (waited.append(ran.wait(60)), compress())]
         work[kernel].append(ran.set)
         made.step(*draw_batch(program.network))
         assert waited == [True]
