@@ -25,8 +25,6 @@ from refimpl.backend.orders import LegalOrder
 from refimpl.backend.run_errors import NotFinite, RankFailed, RunError
 from refimpl.backend.schedules import Schedule
 from refimpl.files import replacing
-from refimpl.importing.onnx_file import OnnxFile
-from refimpl.importing.torch_module import fill_module
 from refimpl.machine import Timeline
 from refimpl.memory.tiers import pinned_size
 from refimpl.network import Output, Tensor
@@ -471,10 +469,14 @@ class Trainer:
         A module in which one is missing or has another shape is not changed.  The module's counts of batches,
         `num_batches_tracked`, stay as they are.
         """
+        from refimpl.importing.torch_module import fill_module
+
         fill_module(module, self.weights())
 
     def to_onnx(self, path: str | Path) -> None:
         """Write the ONNX file that the network came from, with the trained weights and running statistics."""
+        from refimpl.importing.onnx_file import OnnxFile
+
         if self.network.file is None:
             raise RunError(f"{self.network.name} came from no ONNX file; only such a network can be written as one")
         whole = OnnxFile(self.network.file).with_weights(self.weights())

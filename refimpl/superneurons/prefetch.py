@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from refimpl.network import Step, Tensor
-from refimpl.planner import SetupError
 from refimpl.slots import questions as slots
 from refimpl.slots.context import PlanContext
+from refimpl.slots.setup import SetupError
 
 DISTANCE = 3  #: steps
 

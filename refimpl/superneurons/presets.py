@@ -17,9 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from refimpl.planner import Setup
 from refimpl.slots import questions as slots
 from refimpl.slots.baseline import FastestThatFits, MemoryOptimal
+from refimpl.slots.setup import Setup
 from refimpl.superneurons.cache import LeastRecentlyUsed
 from refimpl.superneurons.liveness import Analysis
 from refimpl.superneurons.offload import CHECKPOINTS

@@ -15,9 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from refimpl.planner import Search, Setup
 from refimpl.slots import questions as slots
 from refimpl.slots.baseline import FastestThatFits, LayerWise, MemoryOptimal, NoOffload, NoPrefetch, PerformanceOptimal
+from refimpl.slots.search import Search
+from refimpl.slots.setup import Setup
 from refimpl.vdnn.offload import ALL, CONV, WINDOW
 
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from refimpl.machine import HOST
 from refimpl.memory.fits import FitPool
 from refimpl.memory.free_list import FreeList
-from refimpl.memory.tiers import PINNED_BYTES, pinned_size
+from refimpl.memory.tiers import HOST, PINNED_BYTES, pinned_size
 from refimpl.network import Tensor
 from refimpl.slots import questions as slots
 from refimpl.slots.context import PlanContext

@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from refimpl.memory import Allocator
-from refimpl.planner import Search, Setup
 from refimpl.slots import questions as slots
 from refimpl.slots.baseline import (
     BufferAMap,
@@ -34,6 +33,8 @@ from refimpl.slots.baseline import (
     NoPrefetch,
     PerformanceOptimal,
 )
+from refimpl.slots.search import Search
+from refimpl.slots.setup import Setup
 from refimpl.vdnnpp.compression import Compressed
 from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV
 from refimpl.vdnnpp.pool_search import FoundPool

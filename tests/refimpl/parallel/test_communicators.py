@@ -17,13 +17,12 @@ from refimpl.backend import (
     NotFinite,
     RankFailed,
     RunError,
-    Threads,
     Trainer,
-    in_threads,
 )
 from refimpl.machine import wire_bytes
 from refimpl.names.networks import build
 from refimpl.names.presets import PRESETS
+from refimpl.parallel.communicators import Threads, in_threads
 from refimpl.studies.bench.reducing import seconds_of
 from tests.messages import raises_naming
 from tests.refimpl.backend.processes import mpiexec, needs_mpi
