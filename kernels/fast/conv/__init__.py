@@ -9,20 +9,21 @@ x is (images, channels, height, width), w (filters, channels / groups, height, w
 filters, height, width), all float32; `kernels.checks.conv_shape` has the formula.  How many groups there are follows
 from the shapes.  The outputs y, dx, dw, db are given and overwritten.
 
-An algorithm is one module: `ALGORITHMS` names them, `serves(...)` is a table of what each can do.  It
+An algorithm is one module: `algorithms` names them, `serves(...)` is a table of what each can do.  It
 may need a workspace, a float32 array of at least `workspace_bytes(...)` bytes whose contents do not matter, before or
 after.  With images=i that is the need for i images at a time; how many fit changes the speed and not one bit of the
 result, because every order of summation follows from the shape and the algorithm's name alone; that of one with
 CPU_ONLY = True, which nothing chooses for a GPU, from the processor's registers too.
 
 To add an algorithm, write one more module with SUMMARY, why_not, workspace_bytes and the three passes, and name it in
-ALGORITHMS; the tests then cover it.
+`algorithms`; the tests then cover it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
+from functools import cache
 from math import prod
 from types import ModuleType
 from typing import Any
@@ -30,15 +31,26 @@ from typing import Any
 from kernels.checks.arguments import KernelError, check, check_shape, flat, given_workspace
 from kernels.checks.conv_shape import PASSES, ConvShape, Pad, Pair
 from kernels.fast.conv import bias, grouped, im2col, implicit_gemm, winograd
-from kernels.fast.cpu import vector_direct
 
-ALGORITHMS: dict[str, ModuleType] = {
-    "direct": grouped,  # and without groups the plain kernels
-    "implicit_gemm": implicit_gemm,
-    "im2col": im2col,
-    "winograd": winograd,
-    "vector_direct": vector_direct,
-}
+
+@cache
+def algorithms() -> dict[str, ModuleType]:
+    """Name → module; also `conv.ALGORITHMS`."""
+    from kernels.fast.cpu import vector_direct  # which is made from parts of the others
+
+    return {
+        "direct": grouped,  # and without groups the plain kernels
+        "implicit_gemm": implicit_gemm,
+        "im2col": im2col,
+        "winograd": winograd,
+        "vector_direct": vector_direct,
+    }
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ALGORITHMS":
+        return algorithms()
+    raise AttributeError(f"kernels.fast.conv has no {name!r}")
 
 
 def forward(
@@ -169,7 +181,8 @@ def serves(
     """Algorithm → pass → "yes", or why the algorithm does not serve that pass of this convolution."""
     shape = ConvShape.of(x_shape, w_shape, stride, pad, dilation)
     return {
-        name: {pass_: module.why_not(pass_, shape) or "yes" for pass_ in PASSES} for name, module in ALGORITHMS.items()
+        name: {pass_: module.why_not(pass_, shape) or "yes" for pass_ in PASSES}
+        for name, module in algorithms().items()
     }
 
 
@@ -178,10 +191,10 @@ def _serving(where: str, pass_: str, shape: ConvShape, algorithm: str) -> Module
     if pass_ not in PASSES:
         near = _nearest(pass_, PASSES)
         raise KernelError(f"{where}: there is no pass {pass_!r}{near}; there are {', '.join(PASSES)}")
-    if algorithm not in ALGORITHMS:
-        near = _nearest(algorithm, ALGORITHMS)
-        raise KernelError(f"{where}: there is no algorithm {algorithm!r}{near}; there are {', '.join(ALGORITHMS)}")
-    module = ALGORITHMS[algorithm]
+    if algorithm not in algorithms():
+        near = _nearest(algorithm, algorithms())
+        raise KernelError(f"{where}: there is no algorithm {algorithm!r}{near}; there are {', '.join(algorithms())}")
+    module = algorithms()[algorithm]
     reason = module.why_not(pass_, shape)
     if reason is not None:
         raise KernelError(f"{where}: {algorithm} does not serve this convolution: {reason}")
