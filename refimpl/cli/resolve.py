@@ -180,7 +180,7 @@ def gpu(options: argparse.Namespace) -> Any:
         emulated.start()
     if backend == "cpu":
         return None
-    from numba import cuda
+    from kernels.targets.shim import cuda
     from numba.core.errors import NumbaPerformanceWarning
 
     warnings.simplefilter("ignore", NumbaPerformanceWarning)  # of grids that do not fill a GPU
