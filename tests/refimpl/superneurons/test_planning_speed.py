@@ -1,8 +1,4 @@
-"""Planning all of SuperNeurons in time linear in depth: what is done is counted, and the deepest network is timed.
-
-Asked are 20 seconds for `resnet:2498` with 16 images, planned, verified and simulated together.  Seconds depend on who
-else is at work here, counts do not, so the growth is held by counting and the clock only holds the whole.
-"""
+"""Planning all of SuperNeurons takes work linear in depth: what is done is counted.  The bench has the seconds."""
 
 from __future__ import annotations
 
@@ -22,7 +18,6 @@ from refimpl.superneurons.cache import TensorCache
 pytestmark = pytest.mark.superneurons
 
 K40C = MACHINES["k40c"]
-GIB = 1 << 30
 
 
 @dataclass(frozen=True)
