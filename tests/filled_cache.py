@@ -32,7 +32,7 @@ for name in names[::2] if sys.argv[1] == "first" else names[1::2][::-1]:
 
 #: Rungs of the ladder and algorithms that no plan takes for networks so small.
 LEFT_OUT = (
-    "^gemm_(coalesced|double|naive|register|textbook|tiled|vector|skinny_(rows|sum))|^gemm_split_.*_.t$|^conv_depthwise"
+    "^gemm_(coalesced|double|register|tiled|vector|skinny_(rows|sum))|^gemm_split_.*_.t$|^conv_depthwise"
     "|^winograd|^im2col|_by_(image|map)|_(32|128)$"
 )
 

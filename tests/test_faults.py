@@ -69,7 +69,7 @@ def test_a_seed_draws_the_same_mutants_of_different_lines_that_have_no_fault() -
     ("file", "first", "room"),
     [
         ("refimpl/backend/poison.py", "tests/refimpl/backend/test_poison.py", "tests/refimpl/backend"),
-        ("kernels/fast/conv/im2col.py", "tests/kernels", "tests/kernels"),
+        ("kernels/fast/conv/im2col.py", "tests/kernels/fast", "tests/kernels"),
         ("kernels/fast/softmax.py", "tests/kernels/fast/test_softmax.py", "tests/kernels"),
         ("refimpl/text.py", "tests/refimpl/test_text.py", "tests/refimpl/test_public_names.py"),
     ],

@@ -14,16 +14,15 @@ elements asks the memory for 4·m·n·k·(1/r + 1/c) bytes of A and B, of which 
 
 The ladder, from the first rung to the last:
 
-    textbook          C = A·B and nothing else                         register_1d      8 elements a thread
-    naive             the same for every transposition and batch       register_2d      8×8 elements a thread
     coalesced         neighbouring threads along a row                 double_buffered  loads while it computes
     tiled             pieces of A and B in shared memory               split_fragments  what the machine code wants
-    vector_rows       what a CPU with AVX-512 wants                    skinny           few rows, split over k
+    register_1d       8 elements a thread                              vector_rows      what a CPU with AVX-512 wants
+    register_2d       8×8 elements a thread                            skinny           few rows, split over k
 
-`best`, the default, is the rung that the machine runs best: see `best_rung`.  `textbook` and `skinny` have signatures
-of their own, all others share one.  An element of op(A) or op(B) is found by two strides, so that a kernel serves every
-transposition: op(A)[i, p] is `A[i * a_row + p * a_column]`.  Indices are cast to uint32 there: an index that may be
-negative costs instructions, because Numba then counts from the end as Python does.
+The plain product is that of `kernels.fc`.  `best`, the default, is the rung that the machine runs best: `best_rung`.
+`skinny` has a signature of its own, all others share one.  An element of op(A) or op(B) is found by two strides, so
+that a kernel serves every transposition: op(A)[i, p] is `A[i * a_row + p * a_column]`.  Indices are cast to uint32
+there: an index that may be negative costs instructions, because Numba then counts from the end as Python does.
 """
 
 from __future__ import annotations
@@ -54,46 +53,14 @@ def put(C: Floats, at: int, alpha: float, total: float, beta: float) -> None:
 
 
 @kernel(block=(32, 8))
-def gemm_textbook(A: Floats, B: Floats, C: Floats, m: int, n: int, k: int) -> None:
-    """C = A·B, one thread an element; whole matrices, no scale, no batch.  (A textbook lets x run over columns.)"""
-    row, column = cuda.grid(2)
-    if row < m and column < n:
-        total = ZERO
-        for p in range(k):
-            total += A[row * k + p] * B[p * n + column]
-        C[row * n + column] = total
-
-
-@kernel(block=(32, 8))
-def gemm_naive(
-    A: Floats, B: Floats, C: Floats, m: int, n: int, k: int, across: int,
-    a_row: int, a_column: int, b_row: int, b_column: int, ldc: int,
-    stride_a: int, stride_b: int, stride_c: int, alpha: float, beta: float,
-) -> None:  # fmt: skip
-    """The textbook's product for any transposition, scale and batch; neighbouring threads (x) are in one column of C.
-
-    The 32 threads of a warp write to 32 different rows, and read 32 rows of A: each access costs 32 transactions.
-    """
-    row = np.int64(np.uint32(cuda.blockIdx.x) // np.uint32(across)) * 32 + cuda.threadIdx.x
-    column = np.int64(np.uint32(cuda.blockIdx.x) % np.uint32(across)) * 8 + cuda.threadIdx.y
-    if row < m and column < n:
-        at_a = cuda.blockIdx.y * stride_a + row * a_row
-        at_b = cuda.blockIdx.y * stride_b + column * b_column
-        total = ZERO
-        for p in range(k):
-            total += A[np.uint32(at_a + p * a_column)] * B[np.uint32(at_b + p * b_row)]
-        put(C, np.uint32(cuda.blockIdx.y * stride_c + row * ldc + column), alpha, total, beta)
-
-
-@kernel(block=(32, 8))
 def gemm_coalesced(
     A: Floats, B: Floats, C: Floats, m: int, n: int, k: int, across: int,
     a_row: int, a_column: int, b_row: int, b_column: int, ldc: int,
     stride_a: int, stride_b: int, stride_c: int, alpha: float, beta: float,
 ) -> None:  # fmt: skip
-    """Only x and y have changed places: neighbouring threads are beside each other in a row of C.
+    """One thread an element; neighbouring threads are beside each other in a row of C.
 
-    A warp's 32 reads of B, and its writes to C, are now one wide access each, and its reads of A the same element.
+    A warp's 32 reads of B, and its writes to C, are one wide access each, and its reads of A the same element.
     """
     row = np.int64(np.uint32(cuda.blockIdx.x) // np.uint32(across)) * 8 + cuda.threadIdx.y
     column = np.int64(np.uint32(cuda.blockIdx.x) % np.uint32(across)) * 32 + cuda.threadIdx.x
@@ -826,12 +793,6 @@ class Product:
     stream: Any
     by_columns: bool
 
-    @property
-    def plain(self) -> bool:
-        """Whether it is C = A·B of three whole matrices."""
-        whole = self.strides == (self.k, 1, self.n, 1) and self.ldc == self.n
-        return whole and self.batch == 1 and self.scale == (1.0, 0.0)
-
 
 @dataclass(frozen=True)
 class Tiles:
@@ -850,10 +811,6 @@ class Tiles:
 
 SKINNY = {trans_b: Tiles(skinny(trans_b), 32, 128) for trans_b in BOTH}
 SKINNY_ROWS = {True: Tiles(gemm_skinny_rows_t, 32, 128), False: Tiles(gemm_skinny_rows_n, 32, 256)}
-
-
-def _run_textbook(p: Product) -> None:
-    launch(gemm_textbook, (ceil_div(p.m, 32), ceil_div(p.n, 8)), p.a, p.b, p.c, p.m, p.n, p.k, stream=p.stream)
 
 
 def _run_split_fragments(p: Product) -> None:
@@ -931,13 +888,10 @@ class Rung:
 
     summary: str
     run: Callable[[Product], None]
-    general: bool = True  #: transpositions, scales, batches and gaps between rows too, not C = A·B alone
     workspace_bytes: Callable[[int, int, int, int], int] = _no_workspace  #: of (m, n, k, batch)
 
 
 ALGORITHMS: dict[str, Rung] = {
-    "textbook": Rung("C = A·B, one thread an element", _run_textbook, general=False),
-    "naive": Rung("every transposition, scale and batch", Tiles(gemm_naive, 32, 8).run),
     "coalesced": Rung("neighbouring threads along a row", Tiles(gemm_coalesced, 8, 32).run),
     "tiled": Rung("pieces of A and B in shared memory", Tiles(gemm_tiled, 16, 16).run),
     "register_1d": Rung("8 elements a thread, in registers", Tiles(gemm_register_1d, 64, 64).run),
@@ -1027,11 +981,6 @@ def strided(
         (*((1, lda) if trans_a else (lda, 1)), *((1, ldb) if trans_b else (ldb, 1))),
         ldc, (stride_a, stride_b, stride_c), (alpha, beta), workspace, stream, by_columns,
     )  # fmt: skip
-    if not rung.general and not product.plain:
-        raise KernelError(
-            f"{where}: {algorithm} computes C = A·B alone: no transposition, alpha, beta, batch or gaps between rows; "
-            "every other algorithm has them"
-        )
     rung.run(product)
 
 

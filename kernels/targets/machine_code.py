@@ -1,6 +1,6 @@
 """Kernels compiled to machine code for GPUs that need not be there, and what can be read off that code.
 
-    for code in compile_kernel(REGISTRY["gemm_textbook"]):
+    for code in compile_kernel(REGISTRY["gemm_tiled"]):
         print(code.target, code.registers, code.shared_bytes, code.stack_bytes, code.uses_float64)
 
 Numba compiles a kernel's source to NVVM's intermediate language, NVVM makes PTX of that for one target, and nvJitLink

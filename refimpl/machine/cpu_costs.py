@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 FORMAT = 4
 SECONDS = 0.8  #: nothing more is started after this time, once the kernels are compiled and everything has run once
 BUSY_SECONDS = 2.4  #: the same where other work disturbs most turns, and the least of more turns counts
-LONGEST_DIRECT = 5e7  #: operations; the naive convolution takes seconds for more
+LONGEST_DIRECT = 5e7  #: operations; the plain convolution takes seconds for more
 MOST_SIZES = 8  #: of a kernel
 SMALL, SEVERAL, LARGE = 32, 1 << 13, 1 << 19  #: elements of a copy: on one thread, on all, and for its bytes
 BETWEEN, FILLING = 1 << 20, 1 << 24  #: of a copy such as comes between two launches, and of one that fills all caches

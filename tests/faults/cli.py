@@ -43,8 +43,8 @@ FAULTS = (
     Fault(
         "a resumed run takes the algorithms that are the fastest here",
         "refimpl/cli/run.py",
-        "path = options.like or options.resume",
-        "path = options.like",
+        "path = options.like or (options.resume if",
+        "path = options.like or (None if",
         "tests/refimpl/cli/test_run.py -k calibration",
         slow=True,
     ),

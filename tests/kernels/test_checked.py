@@ -613,7 +613,7 @@ for name in ("conv-vector_direct-0", "conv-vector_direct-3", *(n for n in CASES 
 # seconds; unchecked, a kernel that leaves its shared array may compute the right numbers.  The other cases run with
 # `--device emulated`, where a fault of theirs is also seen in their PTX.
 IN_EVERY_RUN = {
-    "gemm-textbook-nn", "gemm-tiled-nn", "conv-direct-0", "dropout_both_ways", "softmax_and_loss", "joins_and_concats",
+    "gemm-tiled-nn", "conv-direct-0", "dropout_both_ways", "softmax_and_loss", "joins_and_concats",
 }  # fmt: skip
 
 

@@ -103,8 +103,8 @@ def fully_connected(storey: Any, random: np.random.Generator) -> list[np.ndarray
     x, outputs = maps(random), int(random.integers(1, 40))
     w, dy = normal(random, outputs, x[0].size), normal(random, len(x), outputs)
     dx, dw, db = nothing(*x.shape), nothing(*w.shape), nothing(outputs)
-    storey.fc.backward_data(dy, w, dx, algorithm="naive")
-    storey.fc.backward_filter(x, dy, dw, algorithm="naive")
+    storey.fc.backward_data(dy, w, dx, algorithm="coalesced")
+    storey.fc.backward_filter(x, dy, dw, algorithm="coalesced")
     storey.fc.backward_bias(dy, db)
     return [dx, dw, db]
 
@@ -112,7 +112,7 @@ def fully_connected(storey: Any, random: np.random.Generator) -> list[np.ndarray
 def fully_connected_forward(storey: Any, random: np.random.Generator) -> list[np.ndarray]:
     x, outputs = maps(random), int(random.integers(1, 40))
     w, b, y = normal(random, outputs, x[0].size), normal(random, outputs), nothing(len(x), outputs)
-    storey.fc.forward(x, w, b, y, algorithm="naive")
+    storey.fc.forward(x, w, b, y, algorithm="coalesced")
     return [y]
 
 

@@ -174,9 +174,7 @@ def changes(name: str, call: Noted) -> Iterator[dict[str, Any]]:
     given, named = call.before
     algorithm = name.rpartition(".")[2].replace("grouped", "direct")
     if name == "kernels.fast.gemm":
-        yield from (
-            {"algorithm": one} for one, rung in gemm.ALGORITHMS.items() if rung.general and "algorithm" in named
-        )
+        yield from ({"algorithm": one} for one in gemm.ALGORITHMS if "algorithm" in named)
     elif name == f"kernels.fast.{call.family}":
         yield {}
     elif call.function in PASSES:

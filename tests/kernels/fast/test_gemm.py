@@ -19,7 +19,6 @@ from tests.messages import raises_naming
 pytestmark = pytest.mark.ptx
 
 RUNGS = [name for name in gemm.ALGORITHMS if name != gemm.BEST]
-GENERAL = [name for name in RUNGS if gemm.ALGORITHMS[name].general]
 SIDE = st.one_of(st.integers(1, 9), st.sampled_from([16, 31, 32, 33, 63, 64, 65, 97, 127, 128, 129, 150]))
 SCALE = st.sampled_from([0.0, 1.0, -0.5])
 EITHER = st.booleans()
@@ -66,7 +65,7 @@ def test_plain_products_against_the_reference(algorithm: str, m: int, n: int, k:
     close(c, expected, k)
 
 
-@pytest.mark.parametrize("algorithm", GENERAL)
+@pytest.mark.parametrize("algorithm", RUNGS)
 @given(m=SIDE, n=SIDE, k=SIDE, trans_a=EITHER, trans_b=EITHER, alpha=SCALE, beta=SCALE)
 def test_against_the_reference(
     algorithm: str, m: int, n: int, k: int, trans_a: bool, trans_b: bool, alpha: float, beta: float
@@ -79,7 +78,7 @@ def test_against_the_reference(
     close(c, expected, k)
 
 
-@pytest.mark.parametrize("algorithm", GENERAL)
+@pytest.mark.parametrize("algorithm", RUNGS)
 @given(m=SIDE, n=SIDE, k=SIDE, trans_a=EITHER, trans_b=EITHER, gap=st.integers(0, 3), data=st.data())
 def test_batches_gaps_and_matrices_shared_by_the_batch(
     algorithm: str, m: int, n: int, k: int, trans_a: bool, trans_b: bool, gap: int, data: st.DataObject
@@ -100,7 +99,7 @@ def test_batches_gaps_and_matrices_shared_by_the_batch(
 @pytest.mark.ptx(rounded=True)  # 2 · sum - 1.5 · c: the CPU's compiler fuses one of the products, the PTX neither
 @pytest.mark.parametrize("trans_a", [False, True])
 @pytest.mark.parametrize("trans_b", [False, True])
-@pytest.mark.parametrize("algorithm", GENERAL)
+@pytest.mark.parametrize("algorithm", RUNGS)
 def test_against_pytorch(torch: Any, algorithm: str, trans_a: bool, trans_b: bool) -> None:
     for m, n, k in (WIDE, NARROW):
         a, b, c = operands(m, n, k, trans_a, trans_b)
@@ -238,7 +237,7 @@ def test_strided_steps_over_other_data_and_shares_a_matrix() -> None:
 
 
 def test_every_rung_has_a_kernel_of_its_own_and_says_what_it_is() -> None:
-    assert RUNGS[0] == "textbook"
+    assert RUNGS[0] == "coalesced"
     assert all(rung.summary for rung in gemm.ALGORITHMS.values())
     names = [name for name, kernel in REGISTRY.items() if kernel.family == "gemm"]
     assert all(any(name.startswith(f"gemm_{rung}") for name in names) for rung in RUNGS)
@@ -265,15 +264,6 @@ def test_wrong_shapes() -> None:
     refused(("(2, 4, 5)", "(3, 4, 5)", "a"), np.stack([a] * 2), b, np.stack([c] * 3))
     refused(("(4,)", "c"), a, b, np.zeros(4, np.float32))
     refused(("(0, 5)", "a"), a[:0], b, c)
-
-
-def test_the_textbook_rung_refuses_what_it_does_not_compute() -> None:
-    a, b, c = operands(4, 4, 4, False, False)
-    for options in ({"trans_a": True}, {"trans_b": True}, {"alpha": 2.0}, {"beta": 1.0}):
-        refused(("textbook",), a, b, c, algorithm="textbook", **options)
-    batch = [np.stack([x, x]) for x in (a, b, c)]
-    refused(("textbook",), *batch, algorithm="textbook")
-    refused(("textbook",), *operands(4, 4, 4, False, False, gap=1), algorithm="textbook")
 
 
 def test_wrong_types_and_strides() -> None:
