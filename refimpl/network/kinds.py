@@ -4,8 +4,9 @@ To add a kind, name it in `LayerKind`, write its record, a method of `Builder` a
 element-wise kind follow from its record, and so do its cases in the tests and in the bench; any other kind has its
 calls in `refimpl.network.later_calls`.  `tests/refimpl/test_kinds.py` goes through all kinds and says what one lacks.
 
-A paper's rule that names kinds is a tuple in the paper's folder.  The papers knew the kinds of their own networks,
-`published`; `with_new` says for each rule which of the others it is extended to.
+The kinds of the papers' networks come first, `PUBLISHED`; the others follow, `LATER`.  A paper's rule that names kinds
+is a tuple in the paper's folder.  The papers knew the kinds of their own networks; `with_new` says for each rule which
+of the others it is extended to.
 """
 
 from __future__ import annotations
@@ -25,51 +26,14 @@ from refimpl.network.shapes import (
 from refimpl.network.tensor import Tensor
 
 LayerKind = Literal[
-    "data",
-    "conv",
-    "conv_transpose",
-    "pool",
-    "upsample",
-    "fc",
-    "relu",
-    "gelu",
-    "silu",
-    "hardswish",
-    "sigmoid",
-    "hardsigmoid",
-    "tanh",
-    "leaky_relu",
-    "mul",
-    "scale",
-    "embedding",
-    "position",
-    "lrn",
-    "batchnorm",
-    "layernorm",
-    "groupnorm",
-    "dropout",
-    "rmsnorm",
-    "rotary",
-    "attention",
-    "scores",
-    "mix",
-    "drop_path",
-    "channel_shuffle",
-    "permute_channels",
-    "take",
-    "pad",
-    "prepend",
-    "softmax",
-    "concat",
-    "join",
-    "fork",
-    "pixel_softmax",
-    "mean_squared_error",
-    "binary_cross_entropy",
-    "opaque",
-    "opaque_product",
-    "opaque_loss",
-]
+    # the kinds of the papers' networks
+    "data", "conv", "pool", "fc", "relu", "lrn", "batchnorm", "dropout", "softmax", "concat", "join", "fork",
+    # later ones
+    "conv_transpose", "upsample", "gelu", "silu", "hardswish", "sigmoid", "hardsigmoid", "tanh", "leaky_relu",
+    "mul", "scale", "embedding", "position", "layernorm", "groupnorm", "rmsnorm", "rotary", "attention", "scores",
+    "mix", "drop_path", "channel_shuffle", "permute_channels", "take", "pad", "prepend", "pixel_softmax",
+    "mean_squared_error", "binary_cross_entropy", "opaque", "opaque_product", "opaque_loss",
+]  # fmt: skip
 
 #: The work of a layer: a matrix product, whose time may hide a copy; one streaming pass over its maps,
 #: which is cheap to repeat; a place where branches part or meet; the loss; or none, for the input batch.
@@ -183,6 +147,50 @@ def filters(layer: Described) -> Shapes:
     return {"w": (outputs, *inputs)} | ({"b": (outputs,)} if options["bias"] else {})
 
 
+def each_channel(*names: str) -> Callable[[Described], Shapes]:
+    """A number of each name for every channel."""
+    return lambda layer: dict.fromkeys(names, (layer.shape[1],))
+
+
+# -- the kinds of the papers' networks ---------------------------------------------------------------------------------
+
+PUBLISHED: Mapping[LayerKind, Traits] = {
+    "data": Traits("data", backward_reads=("y",), published=True),  # a convolution's backward reads the batch
+    "conv": Traits(
+        "product", backward_reads=("x",), fuses_relu=True, parameters=filters, first={"w": None, "b": 0.0},
+        choosable=("conv.forward", "conv.backward_data", "conv.backward_filter"), published=True,
+    ),
+    "fc": Traits(
+        "product", backward_reads=("x",), fuses_relu=True, parameters=filters, first={"w": None, "b": 0.0},
+        published=True,
+    ),
+    "pool": Traits("pass", backward_reads=("x", "y"), sign="kept", published=True),
+    "relu": Traits(
+        "pass", backward_reads=("y",), library_reads=("x",), in_place=True, sign="never negative",
+        elementwise=True, forms=({}, {"at_most": 0.5}), published=True,
+    ),
+    "lrn": Traits("pass", backward_reads=("x",), library_reads=("y",), sign="kept", published=True),
+    "batchnorm": Traits(
+        "pass", backward_reads=("x",), parameters=each_channel("gamma", "beta"),
+        statistics=each_channel("mean", "inverse_std", "running_mean", "running_variance"),
+        first=dict.fromkeys(("beta", "mean", "inverse_std", "running_mean"), 0.0)
+        | dict.fromkeys(("gamma", "running_variance"), 1.0),
+        scratch_bytes=lambda layer: normalisation_workspace(layer.shape), published=True,
+    ),
+    "dropout": Traits("pass", backward_reads=(), sign="kept", published=True),
+    "softmax": Traits(
+        "loss", backward_reads=("y",), library_reads=("x",), in_place=True, sign="never negative", published=True,
+        loss=Loss("image", lambda layer: (prod(layer.x.shape[1:]),)),
+    ),
+    "concat": Traits("structure", backward_reads=(), sign="kept", published=True),
+    "join": Traits("structure", backward_reads=(), sign="kept", published=True),
+    "fork": Traits("structure", backward_reads=(), sign="kept", published=True),
+}  # fmt: skip
+
+
+# -- later kinds, which no paper has: a first reader stops here --------------------------------------------------------
+
+
 def transposed_filters(layer: Described) -> Shapes:
     """The weights of the convolution whose gradient a transposed convolution is: its filters are our input channels."""
     options = layer.options
@@ -195,11 +203,6 @@ def transposed_terms(layer: Described) -> float:
     options = layer.options
     terms = layer.x.shape[1] // options["groups"] * prod(options["window"])
     return max(1.0, float(terms / prod(options["stride"])))
-
-
-def each_channel(*names: str) -> Callable[[Described], Shapes]:
-    """A number of each name for every channel."""
-    return lambda layer: dict.fromkeys(names, (layer.shape[1],))
 
 
 def token(layer: Described) -> Shapes:
@@ -253,28 +256,12 @@ def normalised_sets() -> Traits:
     )  # fmt: skip
 
 
-# -- the kinds ---------------------------------------------------------------------------------------------------------
-
-TRAITS: Mapping[LayerKind, Traits] = {
-    "data": Traits("data", backward_reads=("y",), published=True),  # a convolution's backward reads the batch
-    "conv": Traits(
-        "product", backward_reads=("x",), fuses_relu=True, parameters=filters, first={"w": None, "b": 0.0},
-        choosable=("conv.forward", "conv.backward_data", "conv.backward_filter"), published=True,
-    ),
+LATER: Mapping[LayerKind, Traits] = {
     "conv_transpose": Traits(
         "product", backward_reads=("x",), parameters=transposed_filters, first={"w": None, "b": 0.0},
         terms=transposed_terms, choosable=("conv.forward", "conv.backward_data", "conv.backward_filter"),
     ),
-    "fc": Traits(
-        "product", backward_reads=("x",), fuses_relu=True, parameters=filters, first={"w": None, "b": 0.0},
-        published=True,
-    ),
-    "pool": Traits("pass", backward_reads=("x", "y"), sign="kept", published=True),
     "upsample": Traits("pass", backward_reads=(), sign="kept", forms=({}, {"mode": "bilinear"})),
-    "relu": Traits(
-        "pass", backward_reads=("y",), library_reads=("x",), in_place=True, sign="never negative",
-        elementwise=True, forms=({}, {"at_most": 0.5}), published=True,
-    ),
     "gelu": Traits("pass", backward_reads=("x",), sign="kept", elementwise=True, forms=({}, {"approximate": "tanh"})),
     "silu": Traits("pass", backward_reads=("x",), sign="kept", elementwise=True),
     "hardswish": Traits("pass", backward_reads=("x",), sign="kept", elementwise=True),
@@ -299,14 +286,6 @@ TRAITS: Mapping[LayerKind, Traits] = {
         "pass", backward_reads=(), in_place=True, parameters=positions, first={"w": None}, gradients_apart=True,
         forms=({}, {"alike": True}),
     ),
-    "lrn": Traits("pass", backward_reads=("x",), library_reads=("y",), sign="kept", published=True),
-    "batchnorm": Traits(
-        "pass", backward_reads=("x",), parameters=each_channel("gamma", "beta"),
-        statistics=each_channel("mean", "inverse_std", "running_mean", "running_variance"),
-        first=dict.fromkeys(("beta", "mean", "inverse_std", "running_mean"), 0.0)
-        | dict.fromkeys(("gamma", "running_variance"), 1.0),
-        scratch_bytes=lambda layer: normalisation_workspace(layer.shape), published=True,
-    ),
     "layernorm": normalised_sets(),
     "groupnorm": normalised_sets(),
     "rmsnorm": Traits(
@@ -327,7 +306,6 @@ TRAITS: Mapping[LayerKind, Traits] = {
         "product", backward_reads=("x", "y"), sign="never negative", forms=({"heads": 2}, {"heads": 2, "causal": True})
     ),
     "mix": Traits("product", backward_reads=("x",)),
-    "dropout": Traits("pass", backward_reads=(), sign="kept", published=True),
     "drop_path": Traits("pass", backward_reads=(), sign="kept"),
     "channel_shuffle": Traits("pass", backward_reads=(), sign="kept"),
     "permute_channels": Traits(
@@ -336,10 +314,6 @@ TRAITS: Mapping[LayerKind, Traits] = {
     "take": Traits("pass", backward_reads=(), sign="kept"),
     "pad": Traits("pass", backward_reads=(), sign="kept"),
     "prepend": Traits("pass", backward_reads=(), parameters=token, first={"w": 0.0}),
-    "softmax": Traits(
-        "loss", backward_reads=("y",), library_reads=("x",), in_place=True, sign="never negative", published=True,
-        loss=Loss("image", lambda layer: (prod(layer.x.shape[1:]),)),
-    ),
     "pixel_softmax": Traits(
         "loss", backward_reads=("y",), in_place=True, sign="never negative",
         scratch_bytes=lambda layer: loss_parts_workspace(layer.shape[0], prod(layer.shape[2:]), 2),
@@ -351,10 +325,10 @@ TRAITS: Mapping[LayerKind, Traits] = {
     "opaque_product": opaque("product"),
     # A loss that is the user's own: it reads the module's outputs and makes their gradients.
     "opaque_loss": replace(opaque("loss"), loss=Loss("image", lambda layer: (1,))),
-    "concat": Traits("structure", backward_reads=(), sign="kept", published=True),
-    "join": Traits("structure", backward_reads=(), sign="kept", published=True),
-    "fork": Traits("structure", backward_reads=(), sign="kept", published=True),
 }  # fmt: skip
+
+#: Every kind, those of the papers' networks first.
+TRAITS: Mapping[LayerKind, Traits] = {**PUBLISHED, **LATER}
 
 
 def with_new(named: Sequence[LayerKind], rule: Callable[[Traits], bool]) -> tuple[LayerKind, ...]:
