@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from kernels.targets.collector import collector_paused
 from refimpl.importing import from_file, from_onnx, from_torch
 from refimpl.network.conventions import SUFFIXES, SUPERNEURONS, VDNNPP, Conventions
 from refimpl.network.layer import NetworkError
@@ -170,7 +171,8 @@ def build(name: str, batch: int | None = None) -> Network:
     if network := from_file(name, batch):
         return network
     recipe = _find(name)
-    return recipe.make(batch=recipe.batch if batch is None else batch)
+    with collector_paused():  # a deep network is many small objects, and none of them is garbage
+        return recipe.make(batch=recipe.batch if batch is None else batch)
 
 
 def _find(name: str) -> Recipe:

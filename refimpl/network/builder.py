@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any, NoReturn
 
-from kernels.targets.collector import collector_paused
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.kinds import TRAITS, LayerKind
 from refimpl.network.layer import Layer, NetworkError
@@ -313,8 +312,7 @@ class PapersBuilder:
             raise NetworkError(f"{self.name}: no layer reads {', '.join(loose)}; only a loss may be an end")
         if self.conventions.fork_layers:
             self._insert_forks()
-        with collector_paused():
-            network = Network(self.name, self.inputs, ends, self.conventions)
+        network = Network(self.name, self.inputs, ends, self.conventions)
         self._built = True
         return network
 
