@@ -180,11 +180,9 @@ def gpu(options: argparse.Namespace) -> Any:
         emulated.start()
     if backend == "cpu":
         return None
-    from numba.core.errors import NumbaPerformanceWarning
-
     from kernels.targets.shim import cuda
 
-    warnings.simplefilter("ignore", NumbaPerformanceWarning)  # of grids that do not fill a GPU
+    warnings.filterwarnings("ignore", "Grid size")  # one that does not fill a GPU
     return cuda
 
 
