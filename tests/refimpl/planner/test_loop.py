@@ -25,7 +25,6 @@ from refimpl.slots.errors import NotTheFastest
 from tests.messages import raises_naming
 from tests.refimpl.modules import (
     DropSome,
-    LastUsed,
     OffloadSome,
     PooledPinned,
     PrefetchAhead,
@@ -167,60 +166,10 @@ def test_a_prefetch_comes_ahead_and_one_without_a_hole_is_skipped_and_made_up_fo
     assert tight.counts.prefetched_bytes + tight.counts.on_demand_bytes == tight.counts.offloaded_bytes
 
 
-@pytest.mark.parametrize("join", [False, True])
-def test_bytes_of_a_copy_drain_unless_the_layer_joins_it(join: bool) -> None:
-    program = plan(chain(), setup(offload=OffloadSome(), join=join), machine(), PLENTY)
-    late = [i for i in program.instructions if isinstance(i, Free) and i.released < i.step]
-    assert bool(late) != join
-    assert all(i.step == program.network.depth + 1 for i in late), "there is room, so nothing else takes them back"
-
-
 def test_a_plan_is_the_same_whatever_the_link() -> None:
     wanted = setup(offload=OffloadSome(), prefetch=PrefetchAhead(2))
     slow, middle, fast = (plan(chain(), wanted, machine(link), PLENTY) for link in (1e5, 1e9, 1e15))
     assert instructions_of(slow) == instructions_of(middle) == instructions_of(fast)
-
-
-def test_a_map_wanted_while_it_drains_is_revived_without_a_copy() -> None:
-    """A slow link, and a prefetch that needs the map at the very next step."""
-    network = chain(2)
-    wanted = setup(offload=OffloadSome(), prefetch=PrefetchAhead(99))
-    program = plan(network, wanted, machine(1e5), PLENTY)
-    left = {i.tensor.name for i in program.instructions if i.op == "copy out" and i.why == "offload"}
-    came = {i.tensor.name for i in program.instructions if i.op == "copy in" and i.why != "batch"}
-    assert left == {"conv1", "conv2", "softmax1"}
-    assert came == {"input", "softmax1"}  # the input was gone at once; nothing drains into the first backward step
-
-
-def test_everything_has_drained_when_backward_begins() -> None:
-    network = chain()
-    program = plan(network, setup(offload=OffloadSome()), machine(1e5), PLENTY)
-    first = network.depth + 1
-    assert all(i.step <= first for i in program.instructions if isinstance(i, Free) and i.released < first)
-
-
-def test_a_cache_evicts_only_when_an_allocation_fails() -> None:
-    network = chain()
-    wanted = setup(cache=LastUsed())
-    roomy = plan(network, wanted, machine(), PLENTY)
-    assert roomy.counts.evicted_bytes == 0 and ops(roomy)["copy out"] == 1  # the losses
-    tight = least_plan(network, wanted, machine())
-    assert tight.counts.evicted_bytes > 0 and tight.budget < roomy.peak_bytes
-
-
-def test_a_joined_layer_ends_with_all_its_copies() -> None:
-    """vDNN's join: with it no copy runs beside the next layer's kernels."""
-    network = chain()
-    for join in (True, False):
-        wanted = setup(offload=OffloadSome(), join=join, copy_streams="shared")
-        spans = plan(network, wanted, machine(1e7), PLENTY).simulate().spans
-        late = 0
-        for span in (s for s in spans if s.instruction.op == "copy out" and s.instruction.why == "offload"):
-            later = [
-                s for s in spans if isinstance(s.instruction, Launch) and s.instruction.step > span.instruction.step
-            ]
-            late += any(s.start < span.end for s in later)
-        assert (late == 0) == join
 
 
 def test_dropped_maps_are_rebuilt_and_nothing_is_counted_twice() -> None:
@@ -229,15 +178,6 @@ def test_dropped_maps_are_rebuilt_and_nothing_is_counted_twice() -> None:
     again = [i for i in program.instructions if isinstance(i, Launch) and i.rebuild]
     assert again and program.counts.recomputed_layers == len({(i.step, i.call) for i in again})
     assert {fate.name for fate in program.fates.values()} == {"keep", "drop"}
-
-
-def test_a_pinned_buffer_that_was_given_back_serves_again() -> None:
-    network = chain(8)
-    moving = setup(offload=OffloadSome(), prefetch=PrefetchAhead(1))
-    own = plan(network, moving, machine(), PLENTY)
-    pooled = plan(network, moving.replace(pinned=PooledPinned()), machine(), PLENTY)
-    assert pooled.pinned_bytes <= own.pinned_bytes
-    pooled.verify()
 
 
 # -- when it does not fit ----------------------------------------------------------------------------------------------
