@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHOOSABLE", "SUPERNEURONS", "VDNN", "VDNNPP", "Builder", "Call", "Conventions", "Kind", "Layer", "Network",
-    "NetworkError", "Output", "Parameter", "Setting", "Step", "Tensor", "depth_first",
+    "NetworkError", "Output", "Parameter", "Setting", "Step", "Tensor", "accounting", "depth_first",
 ]  # fmt: skip
 
 
