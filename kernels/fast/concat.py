@@ -6,9 +6,6 @@ out of dy.
 
 Launch: one dimension, 256 threads a block, four elements a thread, a block for every 1024 elements of a row; the block
 finds its row with one division.  No floating-point operations; n elements move 8 n bytes.
-
-On a CPU the rows of at least 256 elements are copied by another kernel, one element a thread: the compiler turns its
-threads into vectors, which it does not with four elements whose places it cannot tell apart.
 """
 
 from __future__ import annotations
@@ -19,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.checks.arguments import KernelError, check, check_shape, place
+from kernels.checks.arguments import KernelError, check, check_shape
 from kernels.fast.elementwise import BLOCK, PER_THREAD, TILE, tiles
-from kernels.targets.launch import Floats, ceil_div, kernel, launch
+from kernels.targets.launch import Floats, kernel, launch
 from kernels.targets.shim import cuda
 
 
@@ -54,26 +51,6 @@ def concat_copy_rows(
                 target[np.uint32(go_to + j * BLOCK)] = source[np.uint32(come_from + j * BLOCK)]
 
 
-@kernel(block=BLOCK)
-def concat_copy_rows_singly(
-    source: Floats,
-    target: Floats,
-    length: int,
-    row_blocks: int,
-    source_start: int,
-    source_stride: int,
-    target_start: int,
-    target_stride: int,
-) -> None:
-    """As `concat_copy_rows`, one element a thread."""
-    row = np.int64(np.uint32(cuda.blockIdx.x) // np.uint32(row_blocks))
-    i = (cuda.blockIdx.x - row * row_blocks) * BLOCK + cuda.threadIdx.x
-    if i < length:
-        target[np.uint32(target_start + row * target_stride + i)] = source[
-            np.uint32(source_start + row * source_stride + i)
-        ]
-
-
 def copy_rows(
     source: Any, target: Any, rows: int, length: int, source_at: tuple[int, int], target_at: tuple[int, int],
     stream: Any = None,
@@ -88,11 +65,8 @@ def copy_rows(
         source_at: where the piece of the first row starts, and the elements from row to row.
         target_at: the same of the target.
     """
-    if place(source) == "cpu" and length >= BLOCK:
-        parts, copy = ceil_div(length, BLOCK), concat_copy_rows_singly
-    else:
-        parts, copy = tiles(length), concat_copy_rows
-    launch(copy, rows * parts, source, target, length, parts, *source_at, *target_at, stream=stream)
+    sizes = length, tiles(length), *source_at, *target_at
+    launch(concat_copy_rows, rows * tiles(length), source, target, *sizes, stream=stream)
 
 
 def forward(inputs: Sequence[Any], y: Any, *, stream: Any = None) -> None:

@@ -9,7 +9,7 @@ A gate of one number a map is what squeeze-and-excitation blocks learn (Hu, Shen
 |---|---|---|---|
 | x's shape, n elements | as in `kernels.fast.elementwise`: 256 threads, four elements each | n, or 2 n | 12 n, or 20 n
 |
-| one number a map, forward | one thread an element; on a CPU one block a map: see `by_map` | n | 8 n |
+| one number a map, forward | one thread an element | n | 8 n |
 | one number a map, backward | one block of 128 threads a map | 3 n | 12 n |
 
 Thread t sums elements t, t + 128, … of its map; then the block adds the threads' sums in a tree.
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.checks.arguments import KernelError, check, check_shape, place
+from kernels.checks.arguments import KernelError, check, check_shape
 from kernels.fast import elementwise
 from kernels.fast.activation import start
 from kernels.fast.division import divide, reciprocal
@@ -31,7 +31,6 @@ from kernels.targets.launch import Floats, ceil_div, kernel, launch
 from kernels.targets.shim import cuda
 
 THREADS = 128  #: of a map
-LEAST_AREA = 16  #: of a map that a CPU takes by itself
 ZERO = np.float32(0)
 
 
@@ -86,21 +85,6 @@ def mul_gate_forward(x: Floats, gate: Floats, y: Floats, total: int, gates: int,
 
 
 @kernel(block=THREADS)
-def mul_gate_forward_by_map(x: Floats, gate: Floats, y: Floats, gates: int, area: int) -> None:
-    """As `mul_gate_forward`, one block a map."""
-    factor = cuda.shared.array(1, np.float32)
-    t = np.int64(cuda.threadIdx.x)
-    first = np.int64(cuda.blockIdx.x) * area
-    if t == 0:
-        factor[0] = gate[np.uint32(np.int64(cuda.blockIdx.x) % gates)]
-    cuda.syncthreads()
-    for done in range(0, area, THREADS):
-        if t < area - done:
-            y[np.uint32(first + done + t)] = x[np.uint32(first + done + t)] * factor[0]
-        cuda.syncthreads()
-
-
-@kernel(block=THREADS)
 def mul_gate_backward(x: Floats, gate: Floats, dx: Floats, dgate: Floats, gates: int, area: int) -> None:
     """dgate, one number a map, is the sum of dx x; and then dx = dx gate in place.  One block a map."""
     sums = cuda.shared.array(THREADS, np.float32)
@@ -126,15 +110,6 @@ def mul_gate_backward(x: Floats, gate: Floats, dx: Floats, dgate: Floats, gates:
         half //= 2
     if t == 0:
         dgate[np.uint32(cuda.blockIdx.x)] = sums[0]
-
-
-def by_map(where: str, area: int) -> bool:
-    """Whether a block multiplies one map: "cpu" or "gpu" is where the arrays are.
-
-    The choice changes no bit.  A CPU multiplies neighbours 16 at a time, and finding an element's map by a division
-    hides them; a GPU wants all of its threads at work, also on small maps.
-    """
-    return where == "cpu" and area >= LEAST_AREA
 
 
 def forward(x: Any, gate: Any, y: Any, *, stream: Any = None) -> None:
@@ -164,12 +139,9 @@ def backward(x: Any, gate: Any, dy: Any, dx: Any, dgate: Any, *, stream: Any = N
 
 def gated(x: Any, gate: Any, y: Any, gates: int, stream: Any) -> None:
     """Launch y = x times the gate of its map; map m has gate m % gates."""
-    maps, area = maps_and_area(x)
-    if by_map(place(x), area):
-        launch(mul_gate_forward_by_map, maps, x, gate, y, gates, area, stream=stream)
-    else:
-        sizes = size(x), gates, reciprocal(gates), reciprocal(area)
-        launch(mul_gate_forward, ceil_div(size(x), 256), x, gate, y, *sizes, stream=stream)
+    _, area = maps_and_area(x)
+    sizes = size(x), gates, reciprocal(gates), reciprocal(area)
+    launch(mul_gate_forward, ceil_div(size(x), 256), x, gate, y, *sizes, stream=stream)
 
 
 def gradients(x: Any, gate: Any, dx: Any, dgates: Any, gates: int, stream: Any) -> None:

@@ -7,7 +7,7 @@ add_bias: one thread an output; n·k·p·q additions; reads and writes y once: 8
 gradient: one block of 1024 threads a filter; n·p·q additions a filter; reads dy once: 4 bytes an output.  Thread t
     sums elements t, t + 1024, t + 2048, … of its filter, four running sums side by side so that four reads are under
     way at a time; then the block adds the threads' sums in a tree.  The order is always the same, and so is every bit.
-On a CPU both are other kernels, map by map, with the same sums: see `by_map`.
+On a CPU the gradient is another kernel, map by map, with the same sums: see `by_map`.
 """
 
 from __future__ import annotations
@@ -70,18 +70,6 @@ def conv_bias_gradient(dy: Floats, db: Floats, images: int, filters: int, area: 
         db[np.uint32(k)] = sums[0]
 
 
-@kernel(block=256)
-def conv_add_bias_by_map(bias: Floats, y: Floats, filters: int, area: int) -> None:
-    """y = y + the bias of its filter, one block a map."""
-    t = np.int64(cuda.threadIdx.x)
-    start = np.int64(cuda.blockIdx.x) * area
-    k = np.uint32(np.int64(cuda.blockIdx.x) % filters)
-    for first in range(0, area, 256):
-        if t < area - first:
-            y[np.uint32(start + first + t)] += bias[k]
-        cuda.syncthreads()
-
-
 @kernel(block=THREADS)
 def conv_bias_gradient_by_image(dy: Floats, db: Floats, images: int, filters: int, area: int) -> None:
     """As `conv_bias_gradient`, image after image: between barriers neighbours read neighbours."""
@@ -130,9 +118,6 @@ def add_bias(b: Any, y: Any, stream: Any) -> None:
     """y[n, k, :, :] += b[k] in place."""
     images, filters, height, width = y.shape
     area, total = height * width, images * filters * height * width
-    if by_map(place(y), area):
-        launch(conv_add_bias_by_map, images * filters, b, y, filters, area, stream=stream)
-        return
     by = reciprocal(filters), reciprocal(area)
     launch(conv_add_bias, ceil_div(total, 256), b, y, total, filters, *by, stream=stream)
 
