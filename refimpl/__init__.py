@@ -49,7 +49,7 @@ OFFERED = {
     "MachineError": "refimpl.machine:MachineError",
     "BudgetError": "refimpl.names.budgets:BudgetError",
     "DoesNotFit": "refimpl.planner:DoesNotFit",
-    "Unsafe": "refimpl.planner:Unsafe",
+    "Unsafe": "refimpl.planner.verify:Unsafe",
     "RunError": "refimpl.backend:RunError",
     "NotFinite": "refimpl.backend:NotFinite",
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +49,7 @@ UPWARDS = {
     ("kernels/run.py", "kernels.targets"),  # a plain kernel is compiled as the fast ones are
     ("refimpl/backend/trainer.py", "refimpl.importing"),  # trained weights go back into the file or module
     ("refimpl/slots/__init__.py", "refimpl.names"),  # all modules by name
+    ("refimpl/vdnnpp/pool_search.py", "refimpl.planner"),  # one plan is read with every lag
     ("refimpl/vdnnpp/packing.py", "kernels.targets"),  # the host's threads pack with a compiled function
 }
 
@@ -363,3 +366,39 @@ def test_every_kernel_says_what_it_does() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef) and any("kernel(" in ast.unparse(d) for d in node.decorator_list):
                 assert ast.get_docstring(node), f"{path.relative_to(ROOT)}: kernel {node.name} has no docstring"
+
+
+#: What a process loads, in lines of our files: these numbers may only fall.
+BY_HAND = """
+import numpy as np
+from kernels.copies import NoGpu
+from refimpl.executor import Executor
+from refimpl.network.small import lenet
+from refimpl.vdnn import VDNN_ALL
+network = lenet(batch=2, shape=(1, 8, 8))
+executor = Executor(network, VDNN_ALL, budget=1 << 20, gpu=NoGpu())
+executor.train(np.ones((2, 1, 8, 8), np.float32), np.arange(2, dtype=np.int32))
+"""
+LOADED = {
+    "the executor trains LeNet under vdnn-all, on a GPU": (BY_HAND, ("kernels.targets", "kernels.checks"), 7_000),
+    "the same on a processor, with the compiler for it": (BY_HAND, (), 8_600),
+    "LeNet is planned under vdnn-all, by names": ("import refimpl; refimpl.plan('lenet', 'vdnn-all')", (), 9_800),
+}
+
+
+@pytest.mark.parametrize("what", LOADED)
+def test_little_is_loaded(what: str) -> None:
+    code, without, most = LOADED[what]
+    found = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert found.returncode == 0, found.stderr
+    loaded = [name for name in found.stdout.split() if name.startswith(("kernels", "refimpl"))]
+    paths = [ROOT / path for name in loaded if not (without and name.startswith(without)) for path in files_of(name)]
+    assert 3_000 < sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths) <= most
+
+
+def files_of(module: str) -> list[Path]:
+    """The file of a module; none of one that was generated."""
+    path = module.replace(".", "/")
+    return [ROOT / one for one in (f"{path}.py", f"{path}/__init__.py") if (ROOT / one).is_file()]

@@ -21,7 +21,8 @@ from refimpl.names.modules import assignments
 from refimpl.names.networks import build
 from refimpl.network.learning import OPTIMISERS
 from refimpl.network.network import BUCKET_BYTES, Network
-from refimpl.planner import Program, Proof, Setup, SetupError, Unsafe
+from refimpl.planner import Program, Setup, SetupError
+from refimpl.planner.verify import Proof, Unsafe
 
 if TYPE_CHECKING:  # it imports Numba
     from refimpl.backend import Trainer

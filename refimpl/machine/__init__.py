@@ -3,16 +3,14 @@
 from refimpl.machine.catalogues import CATALOGUES
 from refimpl.machine.clock import Clock, Engine
 from refimpl.machine.gpus import MACHINES, TITAN_X
-from refimpl.machine.measured_profile import Profile, machine_from_profile
 from refimpl.machine.model import Choice, Machine
-from refimpl.machine.own_machine import QUANTITIES, figure_rows
 from refimpl.machine.ring import Ring, wire_bytes
 from refimpl.machine.simulator import Span, Timeline, engine_of, simulate
 from refimpl.memory.tiers import HOST, PEER, Tier
 from refimpl.text import MachineError
 
 __all__ = [
-    "CATALOGUES", "HOST", "MACHINES", "PEER", "QUANTITIES", "TITAN_X", "Choice", "Clock", "Engine", "Machine",
-    "MachineError", "Profile", "Ring", "Span", "Tier", "Timeline", "engine_of", "figure_rows", "machine_from_profile",
+    "CATALOGUES", "HOST", "MACHINES", "PEER", "TITAN_X", "Choice", "Clock", "Engine", "Machine",
+    "MachineError", "Ring", "Span", "Tier", "Timeline", "engine_of",
     "simulate", "wire_bytes",
 ]  # fmt: skip

@@ -12,10 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from refimpl.machine.gpus import MACHINES
-from refimpl.machine.here import current_gpu, rough_cpu
-from refimpl.machine.measured_profile import machine_from_profile
 from refimpl.machine.model import FIGURES, Efficiency, Machine
-from refimpl.machine.own_machine import described
 from refimpl.text import MachineError, closest, shown, toml_tables
 
 __all__ = ["like", "named"]
@@ -44,6 +41,8 @@ def named(name: str | Path) -> Machine:
     if asked.endswith(".toml"):
         return from_file(asked)
     if asked.endswith(".json") or Path(asked).is_file():
+        from refimpl.machine.measured_profile import machine_from_profile
+
         return machine_from_profile(asked)
     plain = asked.lower().replace("_", "-").replace(" ", "-")
     if plain in MACHINES:
@@ -72,6 +71,8 @@ def like(base: str | Machine, name: str = "", sources: Mapping[str, str] | None 
     found = base if isinstance(base, Machine) else at_hand(measure=False) if base == "here" else named(base)
     if type(found) is not Machine:
         raise MachineError(f"{found.name} is measured, and not a model whose figures can be others; be like a GPU's")
+    from refimpl.machine.own_machine import described
+
     differs = ", ".join(f"{what} {value}" for what, value in figures.items())
     return described(found, figures, name or (f"{found.name} ({differs})" if differs else found.name), sources)
 
@@ -86,6 +87,8 @@ def from_file(path: str) -> Machine:
         if not isinstance(sources, Mapping):
             raise MachineError(f"sources is {shown(sources)}; write a table [sources] with a line for each figure")
         if base is None:
+            from refimpl.machine.own_machine import described
+
             return described(None, given, name, sources)
         if not isinstance(base, str) or base.endswith(".toml"):
             raise MachineError(f"like is {shown(base)}; give a machine's name, as in rtx-4090")
@@ -98,6 +101,7 @@ def at_hand(measure: bool = True) -> Machine:
     """The device at hand; `measure`: a CPU's kernels, if that was not done before."""
     from kernels.targets import gpu
     from refimpl.machine import cpu_costs
+    from refimpl.machine.here import current_gpu, rough_cpu
 
     return cpu_costs.machine(rough_cpu(), measure) if gpu.why_not() is not None else current_gpu()
 

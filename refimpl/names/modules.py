@@ -9,44 +9,85 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from refimpl import accudnn, combined, superneurons, vdnn, vdnnpp
-from refimpl.combined.fixed import FixedAddresses
-from refimpl.importing.own_code import error_line, executed, imported
-from refimpl.memory import ALLOCATORS
+from refimpl.names import Lookup
 from refimpl.names.parameters import with_parameters
 from refimpl.network import NetworkError
-from refimpl.planner import SLOTS, Setup, SetupError
-from refimpl.slots import baseline, setup
-from refimpl.slots.setup import KINDS
+from refimpl.slots import setup
+from refimpl.slots.setup import KINDS, SLOTS, Setup, SetupError
 from refimpl.text import offer
 
-IN_SLOTS: dict[str, tuple[Any, ...]] = {
-    "recompute": (
-        baseline.NoRecompute(), superneurons.SPEED_CENTRIC, superneurons.MEMORY_CENTRIC, superneurons.COST_AWARE,
-        combined.Dropped(),
-    ),
-    "offload": (
-        baseline.NoOffload(), vdnn.ALL, vdnn.CONV, vdnnpp.ALL, vdnnpp.CONV, vdnnpp.ALTERNATE_CONV,
-        superneurons.CHECKPOINTS, superneurons.ALL_CHECKPOINTS, accudnn.ModelGuided(), accudnn.Everything(),
-        combined.Offloaded(),
-    ),
-    "liveness": (baseline.NetworkWide(), baseline.LayerWise(), superneurons.Analysis()),
-    "prefetch": (
-        baseline.NoPrefetch(), vdnn.WINDOW, vdnn.LITERAL, vdnnpp.WINDOW, vdnnpp.WINDOW_NO_POOL, vdnnpp.WINDOW_LATE,
-        superneurons.Ahead(),
-        accudnn.Late(), combined.InTime(),
-    ),
-    "cache": (baseline.NoCache(), superneurons.LeastRecentlyUsed(), combined.FarthestNextUse()),
-    "algorithms": (
-        baseline.MemoryOptimal(), baseline.PerformanceOptimal(), baseline.FastestThatFits(), vdnn.Greedy(),
-        superneurons.DynamicWorkspace(), accudnn.Capped(), combined.OnceDrained(),
-    ),
-    "allocator": (*ALLOCATORS.values(), FixedAddresses(), vdnnpp.FoundPool()),
-    "pinned": (baseline.BufferAMap(), vdnnpp.OnDemand(), vdnnpp.Compressed(), superneurons.UnifiedTensorPool()),
-}  # fmt: skip
+#: Slot → name → where the module is.
+WHERE: dict[str, dict[str, str]] = {
+    "recompute": {
+        "none": "slots.baseline:NoRecompute",
+        "speed-centric": "superneurons:SPEED_CENTRIC",
+        "memory-centric": "superneurons:MEMORY_CENTRIC",
+        "cost-aware": "superneurons:COST_AWARE",
+        "fates": "combined:Dropped",
+    },
+    "offload": {
+        "none": "slots.baseline:NoOffload",
+        "vdnn-all": "vdnn:ALL",
+        "vdnn-conv": "vdnn:CONV",
+        "vdnnpp-all": "vdnnpp:ALL",
+        "vdnnpp-conv": "vdnnpp:CONV",
+        "vdnnpp-alternate-conv": "vdnnpp:ALTERNATE_CONV",
+        "superneurons-checkpoints": "superneurons:CHECKPOINTS",
+        "superneurons-all-checkpoints": "superneurons:ALL_CHECKPOINTS",
+        "accudnn-model": "accudnn:ModelGuided",
+        "accudnn-everything": "accudnn:Everything",
+        "fates": "combined:Offloaded",
+    },
+    "liveness": {
+        "network-wide": "slots.baseline:NetworkWide",
+        "layer-wise": "slots.baseline:LayerWise",
+        "superneurons-liveness": "superneurons:Analysis",
+    },
+    "prefetch": {
+        "none": "slots.baseline:NoPrefetch",
+        "vdnn-window": "vdnn:WINDOW",
+        "vdnn-window-literal": "vdnn:LITERAL",
+        "vdnnpp-window": "vdnnpp:WINDOW",
+        "vdnnpp-window-no-pool": "vdnnpp:WINDOW_NO_POOL",
+        "vdnnpp-window-late": "vdnnpp:WINDOW_LATE",
+        "superneurons-ahead": "superneurons:Ahead",
+        "accudnn-late": "accudnn:Late",
+        "in-time": "combined:InTime",
+    },
+    "cache": {
+        "none": "slots.baseline:NoCache",
+        "superneurons-lru": "superneurons:LeastRecentlyUsed",
+        "farthest": "combined:FarthestNextUse",
+    },
+    "algorithms": {
+        "memory": "slots.baseline:MemoryOptimal",
+        "performance": "slots.baseline:PerformanceOptimal",
+        "fastest-that-fits": "slots.baseline:FastestThatFits",
+        "vdnn-greedy": "vdnn:Greedy",
+        "superneurons-dynamic": "superneurons:DynamicWorkspace",
+        "accudnn-capped": "accudnn:Capped",
+        "once-drained": "combined:OnceDrained",
+    },
+    "allocator": {
+        "best-fit": "memory:BestFit",
+        "first-fit": "memory:FirstFit",
+        "worst-fit": "memory:WorstFit",
+        "both-ends": "memory:BothEnds",
+        "block-heap": "memory:BlockHeap",
+        "driver-calls": "memory:DriverCalls",
+        "fixed-addresses": "combined.fixed:FixedAddresses",
+        "vdnnpp-pool": "vdnnpp:FoundPool",
+    },
+    "pinned": {
+        "buffer-a-map": "slots.baseline:BufferAMap",
+        "vdnnpp-on-demand": "vdnnpp:OnDemand",
+        "vdnnpp-compressed": "vdnnpp:Compressed",
+        "superneurons-unified-pool": "superneurons:UnifiedTensorPool",
+    },
+}
 
-#: Slot → name → module.
-MODULES: dict[str, dict[str, Any]] = {slot: {module.name: module for module in IN_SLOTS[slot]} for slot in SLOTS}
+#: Slot → name → module, imported when it is asked for.
+MODULES = {slot: Lookup(WHERE[slot]) for slot in SLOTS}
 
 #: What a setup fixes beside its slots: name → value as it is written → value.
 SWITCHES: dict[str, dict[str, Any]] = {
@@ -91,6 +132,8 @@ def from_outside(what: str, where: str, name: str, kind: type, known: Iterable[s
         kind: of the objects that are offered where there is no such name.
         known: names of this project, offered where there is no such module.
     """
+    from refimpl.importing.own_code import error_line, executed, imported
+
     try:
         found = vars(executed(where, os.stat(where).st_mtime_ns) if where.endswith(".py") else imported(where))
     except FileNotFoundError:

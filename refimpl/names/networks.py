@@ -11,107 +11,98 @@ a resident input of 227², dropout where its paper has it.  Its figures compare 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kernels.targets.collector import collector_paused
-from refimpl.importing import from_file, from_onnx, from_torch
+from refimpl.names import imported_from
 from refimpl.network.conventions import SUFFIXES, SUPERNEURONS, VDNNPP, Conventions
 from refimpl.network.layer import NetworkError
 from refimpl.network.network import Network
-from refimpl.network.small import lenet, tiny_inception, tiny_resnet, tiny_vgg
 from refimpl.text import closest
-from refimpl.zoo.alexnet import alexnet, alexnet_superneurons, alexnet_vdnnpp, overfeat
-from refimpl.zoo.convnext import convnext_tiny, tiny_convnext
-from refimpl.zoo.gated import efficientnet_b0, mobilenet_v3_small, tiny_se
-from refimpl.zoo.googlenet import googlenet
-from refimpl.zoo.inceptionv4 import inceptionv4
-from refimpl.zoo.regnet import regnet_y_400mf
-from refimpl.zoo.resnet import resnet, resnet50, resnet101, resnet152
-from refimpl.zoo.segmentation import fcn_resnet50, tiny_unet, unet
-from refimpl.zoo.shufflenet import shufflenet_v2
-from refimpl.zoo.transformers import (
-    bert_base,
-    gpt2,
-    gpt2_medium,
-    gpt2_xl,
-    llama3_1b,
-    tiny_bert,
-    tiny_gpt,
-    tiny_llama,
-    tiny_vit,
-    vit_b16,
-)
-from refimpl.zoo.vdnnpp_demo import vdnnpp_demo
-from refimpl.zoo.vgg import vgg, vgg11, vgg16, vgg19, vgg116, vgg216, vgg316, vgg416
-
-__all__ = [
-    "FAMILIES", "NETWORKS", "Recipe", "alexnet", "alexnet_superneurons", "alexnet_vdnnpp", "bert_base", "build",
-    "convnext_tiny", "efficientnet_b0", "fcn_resnet50", "from_onnx", "from_torch", "googlenet", "gpt2", "gpt2_medium",
-    "gpt2_xl", "inceptionv4", "lenet", "llama3_1b", "mobilenet_v3_small", "overfeat", "regnet_y_400mf", "resnet",
-    "resnet50", "resnet101", "resnet152", "shufflenet_v2", "tiny_bert", "tiny_convnext", "tiny_gpt", "tiny_inception",
-    "tiny_llama", "tiny_resnet", "tiny_se", "tiny_unet", "tiny_vgg", "tiny_vit", "unet", "vdnnpp_demo", "vgg",
-    "vgg11", "vgg16", "vgg19", "vgg116", "vgg216", "vgg316", "vgg416", "vit_b16",
-]  # fmt: skip
 
 ALIASES = {"vgg-a": "vgg11", "inception-v4": "inceptionv4"}
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a named network is built: `make(batch=…)`; `batch`: the default number of images."""
+    """How a named network is built: where its builder is, the default number of images, and one line about it."""
 
-    make: Callable[..., Network]
+    where: str
     batch: int
     about: str
+    options: tuple[tuple[str, Any], ...] = ()  #: of the builder
+
+    @property
+    def make(self) -> Callable[..., Network]:
+        """The builder: `make(batch=…)`."""
+        return partial(imported_from(self.where), **dict(self.options))
 
 
 PLAIN = {
-    "alexnet": Recipe(alexnet, 128, "AlexNet in one tower (One Weird Trick), 224²"),
-    "overfeat": Recipe(overfeat, 128, "OverFeat, the fast model, 231²"),
-    "googlenet": Recipe(googlenet, 128, "GoogLeNet v1 without its two auxiliary ends"),
-    "vgg11": Recipe(vgg11, 64, "VGG, model A"),
-    "vgg16": Recipe(vgg16, 256, "VGG, model D"),
-    "vgg19": Recipe(vgg19, 64, "VGG, model E"),
-    "vgg116": Recipe(vgg116, 32, "VGG-16 and 20 convolutions more a group"),
-    "vgg216": Recipe(vgg216, 32, "VGG-16 and 40 convolutions more a group"),
-    "vgg316": Recipe(vgg316, 32, "VGG-16 and 60 convolutions more a group"),
-    "vgg416": Recipe(vgg416, 32, "VGG-16 and 80 convolutions more a group"),
-    "resnet50": Recipe(resnet50, 32, "ResNet-50, bottleneck units"),
-    "resnet101": Recipe(resnet101, 32, "ResNet-101"),
-    "resnet152": Recipe(resnet152, 32, "ResNet-152"),
-    "inceptionv4": Recipe(inceptionv4, 32, "Inception-v4, 299²"),
-    "lenet": Recipe(lenet, 32, "for teaching: a chain with pooling and dropout, 1×28²"),
-    "tiny-vgg": Recipe(tiny_vgg, 32, "for teaching: pairs of convolutions, 3×32²"),
-    "tiny-resnet": Recipe(tiny_resnet, 32, "for teaching: residual units with batch normalisation, 3×32²"),
-    "tiny-inception": Recipe(tiny_inception, 32, "for teaching: branches that meet in a concat, 3×32²"),
-    "vdnnpp-demo": Recipe(vdnnpp_demo, 32, "vDNN++'s demonstration: 1×1 and 5×5 convolutions in turn, 224²"),
+    "alexnet": Recipe("zoo.alexnet:alexnet", 128, "AlexNet in one tower (One Weird Trick), 224²"),
+    "overfeat": Recipe("zoo.alexnet:overfeat", 128, "OverFeat, the fast model, 231²"),
+    "googlenet": Recipe("zoo.googlenet:googlenet", 128, "GoogLeNet v1 without its two auxiliary ends"),
+    "vgg11": Recipe("zoo.vgg:vgg11", 64, "VGG, model A"),
+    "vgg16": Recipe("zoo.vgg:vgg16", 256, "VGG, model D"),
+    "vgg19": Recipe("zoo.vgg:vgg19", 64, "VGG, model E"),
+    "vgg116": Recipe("zoo.vgg:vgg116", 32, "VGG-16 and 20 convolutions more a group"),
+    "vgg216": Recipe("zoo.vgg:vgg216", 32, "VGG-16 and 40 convolutions more a group"),
+    "vgg316": Recipe("zoo.vgg:vgg316", 32, "VGG-16 and 60 convolutions more a group"),
+    "vgg416": Recipe("zoo.vgg:vgg416", 32, "VGG-16 and 80 convolutions more a group"),
+    "resnet50": Recipe("zoo.resnet:resnet50", 32, "ResNet-50, bottleneck units"),
+    "resnet101": Recipe("zoo.resnet:resnet101", 32, "ResNet-101"),
+    "resnet152": Recipe("zoo.resnet:resnet152", 32, "ResNet-152"),
+    "inceptionv4": Recipe("zoo.inceptionv4:inceptionv4", 32, "Inception-v4, 299²"),
+    "lenet": Recipe("network.small:lenet", 32, "for teaching: a chain with pooling and dropout, 1×28²"),
+    "tiny-vgg": Recipe("network.small:tiny_vgg", 32, "for teaching: pairs of convolutions, 3×32²"),
+    "tiny-resnet": Recipe(
+        "network.small:tiny_resnet", 32, "for teaching: residual units with batch normalisation, 3×32²"
+    ),
+    "tiny-inception": Recipe("network.small:tiny_inception", 32, "for teaching: branches that meet in a concat, 3×32²"),
+    "vdnnpp-demo": Recipe(
+        "zoo.vdnnpp_demo:vdnnpp_demo", 32, "vDNN++'s demonstration: 1×1 and 5×5 convolutions in turn, 224²"
+    ),
 }
 
 
 #: Networks that none of the published systems built: they have one version each.
 LATER = {
-    "mobilenet-v3-small": Recipe(mobilenet_v3_small, 128, "MobileNetV3, the small one: channels with gates"),
-    "efficientnet-b0": Recipe(efficientnet_b0, 64, "EfficientNet B0: channels with gates, SiLU"),
-    "regnet-y-400mf": Recipe(regnet_y_400mf, 128, "RegNet Y of 400 MF: groups of channels, with gates"),
-    "convnext-tiny": Recipe(convnext_tiny, 64, "ConvNeXt-T: depthwise 7×7, layer normalisation, GELU"),
-    "shufflenet-v2": Recipe(shufflenet_v2, 128, "ShuffleNet v2, 1×: channels that are split and shuffled"),
-    "unet": Recipe(unet, 16, "U-Net, padded and normalised, a class a pixel of 3×256²"),
-    "fcn-resnet50": Recipe(fcn_resnet50, 16, "fully convolutional ResNet-50, a class a pixel of 3×256²"),
-    "vit-b16": Recipe(vit_b16, 64, "ViT-B/16: attention over patches of 16², 224²"),
-    "gpt2": Recipe(gpt2, 8, "GPT-2, 124M parameters: the next of 50,257 words, windows of 1,024"),
-    "gpt2-medium": Recipe(gpt2_medium, 8, "GPT-2, 355M parameters"),
-    "gpt2-xl": Recipe(gpt2_xl, 4, "GPT-2, 1,558M parameters"),
-    "bert-base": Recipe(bert_base, 16, "BERT, 110M parameters: masked words, windows of 512"),
-    "llama3-1b": Recipe(llama3_1b, 1, "Llama 3.2, 1,236M parameters: grouped queries, SwiGLU, windows of 2,048"),
-    "tiny-se": Recipe(tiny_se, 32, "for teaching: channels with gates (squeeze and excitation), 3×32²"),
-    "tiny-convnext": Recipe(tiny_convnext, 32, "for teaching: layer normalisation, GELU, dropped branches, 3×32²"),
-    "tiny-unet": Recipe(tiny_unet, 32, "for teaching: maps that shrink and grow again, a class a pixel of 3×32²"),
-    "tiny-vit": Recipe(tiny_vit, 32, "for teaching: attention over patches, 3×32²"),
-    "tiny-gpt": Recipe(tiny_gpt, 16, "for teaching: the next byte of a text, windows of 64"),
-    "tiny-bert": Recipe(tiny_bert, 16, "for teaching: masked bytes of a text, windows of 64"),
-    "tiny-llama": Recipe(tiny_llama, 16, "for teaching: the next byte, with Llama's layers, windows of 64"),
+    "mobilenet-v3-small": Recipe(
+        "zoo.gated:mobilenet_v3_small", 128, "MobileNetV3, the small one: channels with gates"
+    ),
+    "efficientnet-b0": Recipe("zoo.gated:efficientnet_b0", 64, "EfficientNet B0: channels with gates, SiLU"),
+    "regnet-y-400mf": Recipe("zoo.regnet:regnet_y_400mf", 128, "RegNet Y of 400 MF: groups of channels, with gates"),
+    "convnext-tiny": Recipe("zoo.convnext:convnext_tiny", 64, "ConvNeXt-T: depthwise 7×7, layer normalisation, GELU"),
+    "shufflenet-v2": Recipe(
+        "zoo.shufflenet:shufflenet_v2", 128, "ShuffleNet v2, 1×: channels that are split and shuffled"
+    ),
+    "unet": Recipe("zoo.segmentation:unet", 16, "U-Net, padded and normalised, a class a pixel of 3×256²"),
+    "fcn-resnet50": Recipe(
+        "zoo.segmentation:fcn_resnet50", 16, "fully convolutional ResNet-50, a class a pixel of 3×256²"
+    ),
+    "vit-b16": Recipe("zoo.transformers:vit_b16", 64, "ViT-B/16: attention over patches of 16², 224²"),
+    "gpt2": Recipe("zoo.transformers:gpt2", 8, "GPT-2, 124M parameters: the next of 50,257 words, windows of 1,024"),
+    "gpt2-medium": Recipe("zoo.transformers:gpt2_medium", 8, "GPT-2, 355M parameters"),
+    "gpt2-xl": Recipe("zoo.transformers:gpt2_xl", 4, "GPT-2, 1,558M parameters"),
+    "bert-base": Recipe("zoo.transformers:bert_base", 16, "BERT, 110M parameters: masked words, windows of 512"),
+    "llama3-1b": Recipe(
+        "zoo.transformers:llama3_1b", 1, "Llama 3.2, 1,236M parameters: grouped queries, SwiGLU, windows of 2,048"
+    ),
+    "tiny-se": Recipe("zoo.gated:tiny_se", 32, "for teaching: channels with gates (squeeze and excitation), 3×32²"),
+    "tiny-convnext": Recipe(
+        "zoo.convnext:tiny_convnext", 32, "for teaching: layer normalisation, GELU, dropped branches, 3×32²"
+    ),
+    "tiny-unet": Recipe(
+        "zoo.segmentation:tiny_unet", 32, "for teaching: maps that shrink and grow again, a class a pixel of 3×32²"
+    ),
+    "tiny-vit": Recipe("zoo.transformers:tiny_vit", 32, "for teaching: attention over patches, 3×32²"),
+    "tiny-gpt": Recipe("zoo.transformers:tiny_gpt", 16, "for teaching: the next byte of a text, windows of 64"),
+    "tiny-bert": Recipe("zoo.transformers:tiny_bert", 16, "for teaching: masked bytes of a text, windows of 64"),
+    "tiny-llama": Recipe(
+        "zoo.transformers:tiny_llama", 16, "for teaching: the next byte, with Llama's layers, windows of 64"
+    ),
 }
 PLAIN |= LATER
 
@@ -128,11 +119,11 @@ class AsBuilt(NamedTuple):
 AS_BUILT = {
     ":superneurons": AsBuilt(
         SUPERNEURONS, 32, "SuperNeurons' conventions",
-        Recipe(alexnet_superneurons, 200, "AlexNet as SuperNeurons built it, with LRN and dropout, 227²"),
+        Recipe("zoo.alexnet:alexnet_superneurons", 200, "AlexNet as SuperNeurons built it, with LRN and dropout, 227²"),
     ),
     ":vdnnpp": AsBuilt(
         VDNNPP, 16, "vDNN++'s conventions",
-        Recipe(alexnet_vdnnpp, 128, "AlexNet as vDNN++'s public code has it, ReLUs fused, 227²"),
+        Recipe("zoo.alexnet:alexnet_vdnnpp", 128, "AlexNet as vDNN++'s public code has it, ReLUs fused, 227²"),
     ),
 }  # fmt: skip
 
@@ -141,8 +132,8 @@ def _as_built(name: str, plain: Recipe, suffix: str) -> Recipe:
     conventions, batch, whose, own = AS_BUILT[suffix]
     if name == "alexnet":
         return own
-    make = partial(plain.make, conventions=conventions)
-    return Recipe(make, min(plain.batch, batch), f"{plain.about}; {whose}")
+    about = f"{plain.about}; {whose}"
+    return Recipe(plain.where, min(plain.batch, batch), about, (("conventions", conventions),))
 
 
 OWN_CONVENTIONS = ("vdnnpp-demo", *LATER)  #: there is only one of these
@@ -155,7 +146,7 @@ NETWORKS = PLAIN | {
     if name not in OWN_CONVENTIONS
 }
 
-_DEEP = Recipe(resnet, 16, "SuperNeurons' deep family, DEPTH = 134 + 3n, n from 1; also 50, 101, 152")
+_DEEP = Recipe("zoo.resnet:resnet", 16, "SuperNeurons' deep family, DEPTH = 134 + 3n, n from 1; also 50, 101, 152")
 
 #: Names with a depth in them: `make(DEPTH, batch=…)`.
 FAMILIES = {"resnet:DEPTH": _DEEP} | {
@@ -163,13 +154,33 @@ FAMILIES = {"resnet:DEPTH": _DEEP} | {
 }
 
 
+#: A builder's name → where it is: `refimpl.networks.vgg16`.
+BUILDERS = {
+    recipe.where.partition(":")[2]: recipe.where
+    for recipe in (*NETWORKS.values(), *FAMILIES.values(), Recipe("zoo.vgg:vgg", 64, ""))
+} | {name: f"importing:{name}" for name in ("from_onnx", "from_torch")}
+
+
+def __getattr__(name: str) -> Any:
+    if name in BUILDERS:
+        return imported_from(BUILDERS[name])
+    raise AttributeError(f"there is no network {name!r}; there are {', '.join(sorted(BUILDERS))}")
+
+
+def __dir__() -> list[str]:
+    return [*BUILDERS, "FAMILIES", "NETWORKS", "Recipe", "build"]
+
+
 def build(name: str, batch: int | None = None) -> Network:
     """The network of that name for `batch` images (None: as many as its paper measured it with).
 
     A name may be a file's, as in my_model.onnx, my_model.onnx:NODE or my_networks.py:make (None: 32 images).
     """
-    if network := from_file(name, batch):
-        return network
+    if ".onnx" in name.lower() or ".py" in name.lower():
+        from refimpl.importing import from_file
+
+        if network := from_file(name, batch):
+            return network
     recipe = _find(name)
     with collector_paused():  # a deep network is many small objects, and none of them is garbage
         return recipe.make(batch=recipe.batch if batch is None else batch)
@@ -188,7 +199,7 @@ def _find(name: str) -> Recipe:
         if standard in NETWORKS:
             return NETWORKS[standard]
         deep = FAMILIES["resnet:DEPTH" + suffix]
-        return Recipe(partial(deep.make, int(depth)), deep.batch, deep.about)
+        return replace(deep, options=(("depth", int(depth)), *deep.options))
     if plain + suffix in NETWORKS:
         return NETWORKS[plain + suffix]
     near = closest(asked, [*NETWORKS, *FAMILIES, *ALIASES])

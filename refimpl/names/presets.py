@@ -14,14 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from refimpl import combined as combined_
-from refimpl import vdnn, vdnnpp
-from refimpl.combined.papers import ACCUDNN, papers
+from refimpl.names import imported_from
 from refimpl.names.modules import assignments, from_outside, modules
-from refimpl.planner import BASELINE, Setup, SetupError
-from refimpl.slots.setup import FIELDS
-from refimpl.superneurons import DynamicWorkspace
-from refimpl.superneurons import presets as stages
+from refimpl.slots.setup import FIELDS, Setup, SetupError
 from refimpl.text import offer
 
 
@@ -29,55 +24,79 @@ from refimpl.text import offer
 class Preset:
     """A setup with a name.  Calling it gives the setup, with other modules in some slots."""
 
-    setup: Setup
+    name: str
+    where: str  #: MODULE:NAME, imported when it is used
     about: str  #: one line
 
     @property
-    def name(self) -> str:
-        return self.setup.name
+    def setup(self) -> Setup:
+        found = imported_from(self.where)
+        assert isinstance(found, Setup)
+        return found
 
     def __call__(self, **named: Any) -> Setup:
         """The setup; `named` are modules, or their names, by slot (and `join="no"`, `copy_streams="shared"`)."""
         return self.setup.replace(**named)
 
 
-baseline = Preset(BASELINE, "Nothing is offloaded, dropped or evicted: a framework without a memory policy.")
-vdnn_all = Preset(
-    vdnn.VDNN_ALL, "vDNN: the inputs of every CONV, POOL and CONCAT are offloaded, and prefetched by its window."
+baseline = Preset(
+    "baseline", "slots.setup:BASELINE", "Nothing is offloaded, dropped or evicted: a framework without a memory policy."
 )
-vdnn_conv = Preset(vdnn.VDNN_CONV, "vDNN: the inputs of every CONV are offloaded, and prefetched by its window.")
+vdnn_all = Preset(
+    "vdnn-all",
+    "vdnn:VDNN_ALL",
+    "vDNN: the inputs of every CONV, POOL and CONCAT are offloaded, and prefetched by its window.",
+)
+vdnn_conv = Preset(
+    "vdnn-conv", "vdnn:VDNN_CONV", "vDNN: the inputs of every CONV are offloaded, and prefetched by its window."
+)
 vdnn_dyn = Preset(
-    vdnn.VDNN_DYN, "vDNN's dynamic policy: the first of its candidates, from fast to frugal, that fits the budget."
+    "vdnn-dyn",
+    "vdnn:VDNN_DYN",
+    "vDNN's dynamic policy: the first of its candidates, from fast to frugal, that fits the budget.",
 )
 vdnnpp_all = Preset(
-    vdnnpp.VDNNPP_ALL,
+    "vdnnpp-all",
+    "vdnnpp:VDNNPP_ALL",
     "vDNN++: no join, kept maps at the pool's right end, maps compressed on the host; all but ReLU, FC and softmax.",
 )
-vdnnpp_conv = Preset(vdnnpp.VDNNPP_CONV, "vDNN++, with the inputs of every CONV.")
+vdnnpp_conv = Preset("vdnnpp-conv", "vdnnpp:VDNNPP_CONV", "vDNN++, with the inputs of every CONV.")
 vdnnpp_alternate_conv = Preset(
-    vdnnpp.VDNNPP_ALTERNATE_CONV, "vDNN++, with the inputs of every second CONV, from the first."
+    "vdnnpp-alternate-conv",
+    "vdnnpp:VDNNPP_ALTERNATE_CONV",
+    "vDNN++, with the inputs of every second CONV, from the first.",
 )
-vdnnpp_dyn = Preset(vdnnpp.VDNNPP_DYN, "vDNN++'s dynamic policy: the first of its candidates that fits the budget.")
+vdnnpp_dyn = Preset(
+    "vdnnpp-dyn", "vdnnpp:VDNNPP_DYN", "vDNN++'s dynamic policy: the first of its candidates that fits the budget."
+)
 superneurons_liveness = Preset(
-    stages.liveness(), "SuperNeurons' liveness analysis alone: a tensor is freed after its last use."
+    "superneurons-liveness",
+    "superneurons.presets:LIVENESS",
+    "SuperNeurons' liveness analysis alone: a tensor is freed after its last use.",
 )
 superneurons_offload = Preset(
-    stages.offload(DynamicWorkspace()),
+    "superneurons-offload",
+    "superneurons.presets:OFFLOAD",
     "SuperNeurons: outputs of CONV and FC are offloaded, and prefetched 3 steps ahead; dynamic workspaces.",
 )
 superneurons_recompute = Preset(
-    stages.recompute(), "SuperNeurons: cheap maps are dropped and recomputed; checkpoints stay."
+    "superneurons-recompute",
+    "superneurons.presets:RECOMPUTE",
+    "SuperNeurons: cheap maps are dropped and recomputed; checkpoints stay.",
 )
 superneurons = Preset(
-    stages.everything(),
+    "superneurons",
+    "superneurons.presets:EVERYTHING",
     "SuperNeurons, all of it: cheap maps are recomputed, the others move only when the device is full.",
 )
 accudnn = Preset(
-    ACCUDNN,
+    "accudnn",
+    "combined.papers:ACCUDNN",
     "AccUDNN (our reconstruction): a model chooses what is offloaded and when it returns; the fastest plan is adopted.",
 )
 combined = Preset(
-    combined_.COMBINED,
+    "combined",
+    "combined:COMBINED",
     "The four papers in one (ours): each map is kept, offloaded or dropped; a search that the planner judges.",
 )
 
@@ -127,6 +146,8 @@ PAPERS: dict[str, tuple[str, ...]] = {
 
 def combinations(paper: str) -> tuple[Setup, ...]:
     """A paper's presets, and every combination of its own modules: the setups of which its row shows the best."""
+    from refimpl.combined.papers import papers
+
     return tuple(PRESETS[name].setup for name in PAPERS[paper]) + papers().get(paper, ())
 
 
@@ -170,7 +191,9 @@ def elsewhere(name: str) -> Setup:
 
 def with_effort(made: Setup, effort: str) -> Setup:
     """The preset combined with as many plans at most as `effort` says.  Raises `SetupError`."""
-    if not isinstance(made, combined_.Combined):
+    from refimpl.combined import Combined
+
+    if not isinstance(made, Combined):
         raise SetupError(f"effort={effort} is for combined, and {made.name} does not search as it does")
     if not effort.isdecimal() or not 0 < int(effort[:9]):
         raise SetupError(f"effort={effort}: give the plans that the search makes at most, as in effort=200")
@@ -185,11 +208,13 @@ def with_fates(path: str, base: Setup, named: Mapping[str, Any]) -> Setup:
         base: what is in the slots that neither the file nor `named` fills.
         named: other modules, by slot, as for `setup`.
     """
-    for slot in combined_.FILLED:
+    from refimpl import combined
+
+    for slot in combined.FILLED:
         if slot in named and slot != "prefetch":
             raise SetupError(f"fates={path} fills {slot}; leave out {slot}={named[slot]}, or the fates")
-    saved = combined_.load(path)
-    return combined_.setup_with(saved.fates, base, name=f"fates={path}", **modules(dict(saved.slots) | dict(named)))
+    saved = combined.load(path)
+    return combined.setup_with(saved.fates, base, name=f"fates={path}", **modules(dict(saved.slots) | dict(named)))
 
 
 def parse(text: str) -> tuple[str, dict[str, str]]:

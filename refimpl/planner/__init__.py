@@ -21,7 +21,6 @@ from refimpl.planner.instructions import (
 from refimpl.planner.losses import Losses
 from refimpl.planner.planning import plan
 from refimpl.planner.program import Program
-from refimpl.planner.verify import Proof, Unsafe
 from refimpl.slots.context import Fate, PlanContext
 from refimpl.slots.errors import DoesNotFit, TooSlow
 from refimpl.slots.planner_only import Codec
@@ -31,6 +30,6 @@ from refimpl.slots.setup import BASELINE, SLOTS, Setup, SetupError
 __all__ = [
     "BASELINE", "COMPUTE", "SLOTS", "Allocate", "Codec", "Copy", "CopyIn", "CopyOut", "Counts", "DoesNotFit",
     "Fate", "Free", "FromStore", "HostCopy", "Instruction", "Launch", "Losses", "PlanContext",
-    "Program", "Proof", "Record", "Search", "Setup", "SetupError", "StepRow", "ToStore", "TooSlow", "Trial",
-    "Unsafe", "Wait", "Work", "plan",
+    "Program", "Record", "Search", "Setup", "SetupError", "StepRow", "ToStore", "TooSlow", "Trial",
+    "Wait", "Work", "plan",
 ]  # fmt: skip

@@ -66,3 +66,6 @@ def everything(how: slots.Recompute = COST_AWARE, algorithms: slots.Algorithms |
     return liveness(algorithms or DynamicWorkspace()).replace(
         name="superneurons", recompute=how, prefetch=Ahead(), cache=LeastRecentlyUsed()
     )
+
+
+LIVENESS, OFFLOAD, RECOMPUTE, EVERYTHING = liveness(), offload(DynamicWorkspace()), recompute(), everything()

@@ -18,16 +18,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from refimpl.memory import UNLIMITED, Allocator, BothEnds
 from refimpl.memory.allocation_trace import Event, PoolSize, Trace, fullest, ideal, replay, rounded
 from refimpl.network import Step
-from refimpl.planner import Program
-from refimpl.planner.instructions import CopyOut, Free
 from refimpl.slots.errors import DoesNotFit, PoolDoesNotFit
 from refimpl.slots.planner_only import PoolSearch
 from refimpl.text import RefimplError
+
+if TYPE_CHECKING:
+    from refimpl.planner.instructions import Free
+    from refimpl.planner.program import Program
 
 #: Steps after which the bytes of a released map are free again, though its copy may still run; None: at the barrier.
 LAGS = (None, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1, 0)
@@ -157,6 +159,8 @@ class TracesOfLags:
     """
 
     def __init__(self, program: Program) -> None:
+        from refimpl.planner.instructions import CopyOut
+
         self.known, self._program = True, program
         self._backward, self._resident = first_of_backward(program), resident(program)
         self._same: list[tuple[Place, Event]] = []  #: what all lags share

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refimpl.memory import UNLIMITED
-from refimpl.planner import Program, Unsafe, plan
+from refimpl.planner import Program, plan
+from refimpl.planner.verify import Unsafe
 from refimpl.studies.grade.confined import Ended, Limits, confined
 from refimpl.studies.grade.drawn_cases import DrawnCase, machine
 from refimpl.studies.grade.handed_over import NotAProgram, program_of

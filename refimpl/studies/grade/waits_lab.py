@@ -17,8 +17,9 @@ from refimpl.backend.no_waits import uses
 from refimpl.backend.script import identifier, written_out
 from refimpl.memory import UNLIMITED
 from refimpl.names import presets
-from refimpl.planner import Copy, Launch, Program, Record, Unsafe, Wait, plan
+from refimpl.planner import Copy, Launch, Program, Record, Wait, plan
 from refimpl.planner.instructions import Instruction
+from refimpl.planner.verify import Unsafe
 from refimpl.studies.grade.criteria import Criterion, Grade, baseline_bits, fastest, trained
 from refimpl.studies.grade.drawn_cases import DrawnCase, machine
 from refimpl.studies.grade.source_tree import parsed

@@ -16,7 +16,7 @@ from refimpl.names import presets
 from refimpl.names.machines import named as machine
 from refimpl.names.networks import build
 from refimpl.planner import plan
-from tests.work import lines_run
+from tests.counted_lines import lines_run
 
 
 def drawn_lives(drawn: random.Random, blocks: int, longest: int, sizes: int) -> dict[int, Life]:

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.fast import conv
-from refimpl.machine import Choice, MachineError, Profile, machine_from_profile
+from refimpl.machine import Choice, MachineError
 from refimpl.machine.convolution import Convolution
 from refimpl.machine.devices import Cpu, Device, device_at_hand
 from refimpl.machine.measure import different_calls, measure, time_bandwidth, time_copies
-from refimpl.machine.measured_profile import Copies, as_machine, key, load
+from refimpl.machine.measured_profile import Copies, Profile, as_machine, key, load, machine_from_profile
 from refimpl.names import networks as zoo
 from refimpl.names.machines import named as machine
 from refimpl.network import Builder, Network, Tensor

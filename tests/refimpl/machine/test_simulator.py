@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from refimpl.machine import Clock, simulate
 from refimpl.machine.ring import TEN_GIGABIT, Ring
 from refimpl.machine.simulator import Span, Timeline, common, union
-from tests.work import lines_run
+from tests.counted_lines import lines_run
 
 STREAMS = ("compute", "out", "in", "network")
 

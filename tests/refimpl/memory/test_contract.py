@@ -21,8 +21,8 @@ from hypothesis.stateful import (
 )
 
 from refimpl.memory import ALLOCATORS, Allocator, BestFit, Pool, PoolError
+from tests.counted_lines import lines_run
 from tests.messages import raises_naming
-from tests.work import lines_run
 
 GIB = 1 << 30
 

@@ -29,9 +29,9 @@ from refimpl.names.networks import (
 from refimpl.network import Layer, NetworkError
 from refimpl.studies.bench.pytorch import by_torch
 from refimpl.zoo.googlenet import MODULES
+from tests.counted_lines import lines_run
 from tests.messages import raises_naming
 from tests.refimpl.importing.described_networks import MADE, NAMES, TABLE, described
-from tests.work import lines_run
 
 GOLDEN = Path(__file__).parents[2] / "data" / "superneurons_alexnet200.csv"
 MIB = 2**20

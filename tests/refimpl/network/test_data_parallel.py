@@ -78,7 +78,7 @@ def test_whatever_is_taken_out_of_a_program_is_missed_or_was_not_needed() -> Non
             mutant.verify()
             assert theirs is None, f"{what}: brute force says {theirs}"
             tally[what, False] += 1
-        except refimpl.planner.Unsafe as ours:
+        except refimpl.Unsafe as ours:
             assert theirs is not None, f"{what}: verify says {ours}"
             tally[what, True] += 1
     assert tally["launch removed", False] == 0 and tally["wait removed", True] > tally["wait removed", False]

@@ -23,9 +23,9 @@ from refimpl.report.figures import (
     step_ends,
     traffic,
 )
+from tests.counted_lines import lines_run
 from tests.refimpl.modules import OffloadSome, PrefetchAhead, least_plan, machine, networks, setup, setups
 from tests.refimpl.report.programs import ALL, SMALL, baseline, evicting, offloading
-from tests.work import lines_run
 
 
 def before(curve: MemoryCurve, position: int) -> dict[str, int]:

@@ -11,7 +11,8 @@ import pytest
 
 import refimpl
 from refimpl.machine import MACHINES
-from refimpl.planner import Program, Unsafe
+from refimpl.planner import Program
+from refimpl.planner.verify import Unsafe
 from refimpl.studies.grid.rows import fingerprint
 from refimpl.studies.program_file import ProgramFileError, document, read
 from refimpl.vdnnpp import presets as vdnnpp

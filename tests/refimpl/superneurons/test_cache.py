@@ -18,12 +18,13 @@ from refimpl import vdnn
 from refimpl.machine import MACHINES, Machine
 from refimpl.names.networks import build
 from refimpl.network import Builder, Conventions, Network, Tensor
-from refimpl.planner import CopyIn, CopyOut, DoesNotFit, PlanContext, Program, Setup, Unsafe, plan
+from refimpl.planner import CopyIn, CopyOut, DoesNotFit, PlanContext, Program, Setup, plan
 from refimpl.planner.instructions import Launch
 from refimpl.planner.limits import PassLimits
 from refimpl.planner.loop import Planner
 from refimpl.planner.mover import Mover
 from refimpl.planner.pinned_memory import PinnedMemory
+from refimpl.planner.verify import Unsafe
 from refimpl.report.tables import plan_table
 from refimpl.slots.baseline import NetworkWide, NoPrefetch, NoRecompute
 from refimpl.studies.reproduce.evaluation import moved_bytes

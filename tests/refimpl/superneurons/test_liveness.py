@@ -16,9 +16,9 @@ from refimpl.slots.baseline import LayerWise
 from refimpl.superneurons import ALL_CHECKPOINTS, CHECKPOINTS, COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.liveness import Analysis, last_uses, out_sets
+from tests.counted_lines import lines_run
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import machine
-from tests.work import lines_run
 
 pytestmark = pytest.mark.superneurons
 

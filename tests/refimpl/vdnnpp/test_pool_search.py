@@ -47,13 +47,13 @@ from refimpl.studies.fragmentation.study import (
 )
 from refimpl.superneurons.cache import LeastRecentlyUsed
 from refimpl.vdnnpp.pool_search import LAGS, FoundPool, PlacementError, TracesOfLags, find_pool, trace_of
+from tests.counted_lines import lines_run
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import differing, plain_training, trainer
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_bytes, machine
 from tests.refimpl.plainly import draw_batch
 from tests.refimpl.report.programs import evicting
-from tests.work import lines_run
 
 pytestmark = pytest.mark.vdnnpp
 

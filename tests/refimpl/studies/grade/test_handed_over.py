@@ -10,7 +10,8 @@ import pytest
 
 import refimpl
 from refimpl.names.networks import build
-from refimpl.planner import Program, Unsafe
+from refimpl.planner import Program
+from refimpl.planner.verify import Unsafe
 from refimpl.studies.grade.criteria import Handed, judged, proved, repeatable
 from refimpl.studies.grade.drawn_cases import DrawnCase, machine
 from refimpl.studies.grade.handed_over import NotAProgram, program_of

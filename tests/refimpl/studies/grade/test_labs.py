@@ -16,7 +16,8 @@ from random import Random
 import pytest
 
 from refimpl.cli import main
-from refimpl.planner import Program, Unsafe, Wait
+from refimpl.planner import Program, Wait
+from refimpl.planner.verify import Unsafe
 from refimpl.studies.grade import command
 from refimpl.studies.grade.confined import Limits
 from refimpl.studies.grade.criteria import PASS_MARK, Grade, grade
