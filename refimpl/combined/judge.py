@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
-from refimpl.combined.fixed import AddressesDoNotFit
 from refimpl.planner import DoesNotFit, PlanContext, Program, Search, Setup, SetupError, TooSlow, Trial
+from refimpl.slots.errors import AddressesDoNotFit
 
 #: `attempt(setup, give_up=seconds, smaller=bool, patient=bool)` plans within the budget; `patient`: see `settled`.
 Attempt = Callable[..., Program]

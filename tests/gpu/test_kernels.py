@@ -99,10 +99,7 @@ MATRICES: dict[str, dict[str, Any]] = {  # options of gemm.gemm
 
 
 def matrix_cases() -> Iterator[Case]:
-    for algorithm, rung in gemm.ALGORITHMS.items():
-        if not rung.general:
-            yield matrix_case(f"gemm {algorithm}, plain", algorithm, {})
-            continue
+    for algorithm in gemm.ALGORITHMS:
         for form, options in MATRICES.items():
             yield matrix_case(f"gemm {algorithm}, {form}", algorithm, options)
         yield matrix_case(f"gemm {algorithm}, a batch", algorithm, {"trans_a": True}, batch=(3,))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refimpl.combined.fixed import ORDERS, AddressesDoNotFit, FixedAddresses, lives_of
+from refimpl.combined.fixed import ORDERS, FixedAddresses, lives_of
 from refimpl.combined.fixed_pool import CountingPool, by_age, by_area, by_size, rounds
 from refimpl.combined.placing import Life
 from refimpl.machine import MACHINES
@@ -21,6 +21,7 @@ from refimpl.network import Builder, Network
 from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.planner.instructions import Allocate, Free
 from refimpl.planner.loop import Planner
+from refimpl.slots.errors import AddressesDoNotFit
 from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import machine, setups

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refimpl.combined import COMBINED, Combined, Dropped, Fates, Losses, search
-from refimpl.combined.fixed import AddressesDoNotFit
 from refimpl.combined.judge import Judge
 from refimpl.combined.maps import Maps
 from refimpl.combined.papers import papers, planned_quickly
@@ -28,6 +27,7 @@ from refimpl.names.least_budget import least_budget
 from refimpl.names.networks import build
 from refimpl.network import Conventions, Network
 from refimpl.planner import DoesNotFit, PlanContext, Program, Search, Setup, SetupError, TooSlow, plan
+from refimpl.slots.errors import AddressesDoNotFit
 from tests.matrix import some
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import differing, plain_training, trained

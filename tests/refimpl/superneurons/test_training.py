@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from refimpl import superneurons, vdnn
 from refimpl.backend import CopiesEarly, CopiesLate, Drawn, LegalOrder, ProgramOrder, Trainer
 from refimpl.names import presets
-from refimpl.names.modules import IN_SLOTS, SWITCHES, module
+from refimpl.names.modules import MODULES, SWITCHES, module
 from refimpl.names.networks import build
 from refimpl.network import Builder, Network, Tensor
 from refimpl.planner import Allocate, CopyIn, CopyOut, Free, Launch, Program, Setup, SetupError, plan
@@ -68,16 +68,17 @@ stages = st.builds(
 )
 
 #: What may be in a slot: the plain modules, vDNN's and SuperNeurons', and some parameters that have no name.
-MODULES = {
-    slot: [module for module in known if not module.name.startswith("vdnnpp-")] for slot, known in IN_SLOTS.items()
+IN_SLOTS = {
+    slot: [module for module in known.values() if not module.name.startswith("vdnnpp-")]
+    for slot, known in MODULES.items()
 }
-MODULES["prefetch"] += [superneurons.Ahead(distance) for distance in (0, 1, 7)]
+IN_SLOTS["prefetch"] += [superneurons.Ahead(distance) for distance in (0, 1, 7)]
 
 
 @st.composite
 def mixtures(draw: Any) -> Setup:
     """Any module in any slot, as long as they can work together; two in three with the cache."""
-    modules = {slot: draw(st.sampled_from(known)) for slot, known in MODULES.items()}
+    modules = {slot: draw(st.sampled_from([*known.values()])) for slot, known in IN_SLOTS.items()}
     if draw(st.integers(0, 2)):
         modules["cache"] = superneurons.LeastRecentlyUsed()
     switches = {name.replace("-", "_"): draw(st.sampled_from([*known.values()])) for name, known in SWITCHES.items()}

@@ -24,7 +24,7 @@ from refimpl.memory import UNLIMITED, Allocator, BestFit, BothEnds, FirstFit, Po
 from refimpl.memory.allocation_trace import Event, ideal, replay, rounded
 from refimpl.names import presets
 from refimpl.names.largest_batch import attempt, least_conceivable
-from refimpl.names.modules import IN_SLOTS
+from refimpl.names.modules import MODULES
 from refimpl.names.networks import build
 from refimpl.network import Builder, Layer, Network
 from refimpl.network.conventions import VDNNPP
@@ -669,10 +669,12 @@ def test_where_a_module_follows_the_pool_the_pool_is_the_budget_whether_it_says_
 @st.composite
 def beside(draw: Any) -> Setup:
     """The found pool, and any modules in the other slots that can work together; of most, some follow the pool."""
-    modules = {slot: draw(st.sampled_from(known)) for slot, known in IN_SLOTS.items()} | {"allocator": FoundPool()}
+    modules = {slot: draw(st.sampled_from([*known.values()])) for slot, known in MODULES.items()} | {
+        "allocator": FoundPool()
+    }
     modules |= {"cache": NoCache(), "algorithms": MemoryOptimal()}
     if slot := draw(st.sampled_from(("", "", "offload", "prefetch", "prefetch", "algorithms", "cache"))):
-        modules[slot] = draw(st.sampled_from([module for module in IN_SLOTS[slot] if module.follows_pool]))
+        modules[slot] = draw(st.sampled_from([module for module in MODULES[slot].values() if module.follows_pool]))
     switches = {"copy_streams": draw(st.sampled_from(("shared", "separate"))), "join": draw(st.booleans())}
     try:
         return Setup(name="drawn", **modules, **switches)
@@ -738,8 +740,8 @@ def test_every_module_that_reads_the_pools_bytes_says_so(monkeypatch: pytest.Mon
     monkeypatch.setattr("refimpl.planner.loop.PlanContext", Watched)
     base = presets.setup("vdnnpp-all", {"liveness": "layer-wise", "offload": "accudnn-everything"})
     keeping, reading = presets.setup("baseline"), []
-    for slot, known in IN_SLOTS.items():
-        for module in known if slot != "allocator" else ():
+    for slot, known in MODULES.items():
+        for module in known.values() if slot != "allocator" else ():
             wanted = {"liveness": keeping, "offload": base.replace(prefetch=NoPrefetch())}.get(slot, base)
             planner = Planner(network(*ALEXNET), wanted.replace(**{slot: module}), GTX_970, UNLIMITED)
             if cast(Watched, planner.context).was_read:
