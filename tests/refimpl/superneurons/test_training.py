@@ -78,7 +78,7 @@ IN_SLOTS["prefetch"] += [superneurons.Ahead(distance) for distance in (0, 1, 7)]
 @st.composite
 def mixtures(draw: Any) -> Setup:
     """Any module in any slot, as long as they can work together; two in three with the cache."""
-    modules = {slot: draw(st.sampled_from([*known.values()])) for slot, known in IN_SLOTS.items()}
+    modules = {slot: draw(st.sampled_from(known)) for slot, known in IN_SLOTS.items()}
     if draw(st.integers(0, 2)):
         modules["cache"] = superneurons.LeastRecentlyUsed()
     switches = {name.replace("-", "_"): draw(st.sampled_from([*known.values()])) for name, known in SWITCHES.items()}
