@@ -72,6 +72,7 @@ generated = HERE / "_generated"
 shutil.rmtree(generated, ignore_errors=True)
 pages = {
     "kernels.md": generate.kernels_page(),
+    "reading-path.md": generate.reading_path(ROOT),
     "measurements.md": generate.measurements_page(HERE / "measurements"),
     **{f"api/{name}.md": reference.room_page(name) for name in reference.ROOMS},
     "api/index.md": reference.index_page(),

@@ -14,27 +14,38 @@ WIDTH = 760
 INK, FAINT = "var(--color-foreground-primary, #222)", "var(--color-foreground-muted, #777)"
 WALL, PAPER = "var(--color-brand-primary, #2962ff)", "var(--color-background-secondary, #f8f9fb)"
 
-#: The rooms that are drawn, from the ground up, and what each is for.
+#: The rooms that are drawn, from the ground up, and what each is for, in at most 26 letters.
 PURPOSE = {
-    "kernels": "plain Numba CUDA kernels: nothing else knows how to compute",
-    "refimpl.text": "sizes, durations, names",
-    "refimpl.torch": "a plan carried out in PyTorch's own training; it needs PyTorch alone",
-    "refimpl.network": "what is trained: layers, calls, steps, routes; the zoo of networks",
-    "refimpl.memory": "allocators: where a block of bytes goes",
-    "refimpl.machine": "models of GPUs, profiles, the simulator",
-    "refimpl.planner": "the slots, ONE loop, the program, its listing and its proof",
+    "kernels": "plain kernels, to be read",
+    "refimpl.text": "sizes, durations, errors",
+    "refimpl.memory": "where a block goes",
+    "refimpl.network": "layers, calls, steps",
+    "refimpl.slots": "a setup and its questions",
     "refimpl.vdnn": "a paper, 2016",
     "refimpl.vdnnpp": "a paper, 2019",
     "refimpl.superneurons": "a paper, 2018",
     "refimpl.accudnn": "a paper, 2019",
+    "refimpl.executor": "trains layer by layer",
+    "refimpl.streams": "streams, events, buffers",
+    "kernels.checks": "shapes, arguments",
+    "kernels.targets": "compiles, launches",
+    "kernels.fast": "what a GPU wants",
+    "kernels.fast.cpu": "what a processor wants",
+    "refimpl.machine": "models, the simulator",
+    "refimpl.planner": "the loop, the program",
     "refimpl.backend": "runs it: CPU, CUDA",
-    "refimpl.combined": "the papers together: fates, a search",
-    "refimpl.report": "tables, pictures and traces of any program",
-    "refimpl.names": "names → networks, machines, modules, presets, budgets",
+    "refimpl.combined": "the papers together",
+    "refimpl.zoo": "networks by builders",
+    "refimpl.importing": "ONNX, PyTorch modules",
+    "refimpl.torch": "a plan in PyTorch's loop",
+    "refimpl.names": "names, and what fits",
+    "refimpl.points": "many points at once",
+    "refimpl.report": "tables, pictures, traces",
+    "refimpl.parallel": "MPI and threads as ranks",
     "refimpl.cli": "the command refimpl",
-    "refimpl.studies": "what evaluates: optimum, pareto, transformers, fragmentation, bench, reproduce",
+    "refimpl.studies": "what evaluates",
 }
-WEIGHT = {"kernels": 2.6, "refimpl.superneurons": 1.2, "refimpl.backend": 1.6}  #: widths on a floor; the others are 1
+A_ROW = 4  #: rooms side by side
 
 
 def _text(
@@ -47,11 +58,10 @@ def _text(
     )
 
 
-def _box(x: float, y: float, width: float, height: float, dashed: bool = False, colour: str = WALL) -> str:
-    dash = ' stroke-dasharray="5 4"' if dashed else ""
+def _box(x: float, y: float, width: float, height: float) -> str:
     return (
-        f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="5"{dash} '
-        f'style="fill: {PAPER}; stroke: {colour}; stroke-width: 1.5"/>'
+        f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="5" '
+        f'style="fill: {PAPER}; stroke: {WALL}; stroke-width: 1.5"/>'
     )
 
 
@@ -74,63 +84,56 @@ def _svg(height: float, title: str, parts: Sequence[str]) -> str:
 # -- the house ---------------------------------------------------------------------------------------------------------
 
 
-def floors(layout_test: Path) -> list[list[str]]:
-    """The floors, lowest first, as the test that checks the imports has them; the studies are one room."""
+def storeys(layout_test: Path) -> dict[str, list[str]]:
+    """The storeys, lowest first, as the test that checks the imports has them."""
     for node in ast.parse(layout_test.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "FLOORS":
-            found = [[room for room in floor if room in PURPOSE] for floor in ast.literal_eval(node.value)]
-            return [floor for floor in found if floor]
-    raise ValueError(f"{layout_test} has no FLOORS")
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "STOREYS":
+            found = ast.literal_eval(node.value)
+            return {name: [room for room in rooms if room in PURPOSE] for name, rooms in found.items()}
+    raise ValueError(f"{layout_test} has no STOREYS")
 
 
 def measure(root: Path, room: str) -> str:
-    """The size of a room; nothing for one that is not built yet."""
+    """The size of a room, without the rooms inside it."""
     place = root / room.replace(".", "/")
     files = [*place.rglob("*.py")] if place.is_dir() else [*place.parent.glob(f"{place.name}.py")]
+    inside = [root / one.replace(".", "/") for one in PURPOSE if one.startswith(f"{room}.")]
+    files = [path for path in files if not any(path.is_relative_to(one) for one in inside)]
     lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
     return f"{len(files)} {'file' if len(files) == 1 else 'files'}, {lines:,} lines" if files else ""
 
 
 def house(root: Path) -> str:
-    """The rooms, one floor above the other, with the studies as the roof.  A room that is not built yet is dashed."""
-    left, right, height, gap, top = 64, WIDTH - 30, 60, 7, 6
-    rows = floors(root / "tests" / "test_layout.py")
-    ground = top + len(rows) * (height + gap) + 16
-    parts = []
-    for number, rooms in enumerate(rows):
-        y, x = ground - (number + 1) * (height + gap), float(left)
-        if number == len(rows) - 1:
-            outline = (left - 26, y + height), (left + 90, y - 8), (right - 90, y - 8), (right + 26, y + height)
-            points = " ".join(f"{x:g},{y:g}" for x, y in outline)
-            parts.append(
-                f'<polygon points="{points}" stroke-linejoin="round" '
-                f'style="fill: {PAPER}; stroke: {WALL}; stroke-width: 1.5"/>'
-            )
-        each = (right - left + gap) / sum(WEIGHT.get(room, 1) for room in rooms)
-        for room in rooms:
-            width = each * WEIGHT.get(room, 1) - gap
-            parts += _room(root, room, x, y, width, height, walls=number < len(rows) - 1)
-            x += width + gap
-    foot = ground - gap
+    """The rooms, one storey above the other, in rows."""
+    left, right, height, gap, top = 64, WIDTH - 14, 60, 7, 6
+    plan = storeys(root / "tests" / "test_layout.py")
+    rows = [rooms[i : i + A_ROW] for rooms in plan.values() for i in range(0, len(rooms), A_ROW)]
+    ground = top + len(rows) * (height + gap) + len(plan) * 22
+    parts, y = [], float(ground)
+    for name, rooms in plan.items():
+        for i in range(0, len(rooms), A_ROW):
+            row, y = rooms[i : i + A_ROW], y - height - gap
+            each = (right - left + gap) / len(row)
+            for number, room in enumerate(row):
+                parts += _room(root, room, left + number * each, y, each - gap, height)
+        y -= 22
+        parts.append(_text(left, y + 16, name, 13, FAINT, bold=True, mid=False))
     parts += [
-        _line((4, foot + 4), (WIDTH - 4, foot + 4), arrow=False, colour=FAINT),
-        _line((30, top + 2 * height), (30, foot - 6), colour=FAINT),
-        f'<text transform="translate(22 {foot / 2 + height:g}) rotate(-90)" font-size="12" text-anchor="middle" '
+        _line((30, top + 2 * height), (30, ground - gap), colour=FAINT),
+        f'<text transform="translate(22 {ground / 2:g}) rotate(-90)" font-size="12" text-anchor="middle" '
         f'style="fill: {FAINT}">imports point down</text>',
     ]
-    return _svg(foot + 10, "The house: the rooms of the project, floor by floor", parts)
+    return _svg(ground + 4, "The house: the rooms of the project, storey by storey", parts)
 
 
-def _room(root: Path, room: str, x: float, y: float, width: float, height: float, walls: bool) -> list[str]:
+def _room(root: Path, room: str, x: float, y: float, width: float, height: float) -> list[str]:
     """A box with a room's name, its purpose and its size."""
-    size = measure(root, room)
-    ink, middle = INK if size else FAINT, x + width / 2
-    box = [_box(x, y, width, height, dashed=not size, colour=WALL if size else FAINT)] if walls else []
+    middle = x + width / 2
     return [
-        *box,
-        _text(middle, y + 20, room.removeprefix("refimpl."), 14, ink, bold=True),
-        _text(middle, y + 37, PURPOSE[room], 12, ink),
-        _text(middle, y + 53, size or "to be built", 11, FAINT),
+        _box(x, y, width, height),
+        _text(middle, y + 20, room.removeprefix("refimpl."), 14, bold=True),
+        _text(middle, y + 37, PURPOSE[room], 12),
+        _text(middle, y + 53, measure(root, room), 11, FAINT),
     ]
 
 

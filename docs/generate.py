@@ -1,4 +1,4 @@
-"""The pages made from the code: the table of the kernels and the list of measurements."""
+"""The pages made from the code: the reading path, the table of the kernels and the list of measurements."""
 
 from __future__ import annotations
 
@@ -22,6 +22,47 @@ MEASUREMENTS = """\
 Everything that `refimpl bench --write` has measured and kept, a page for each machine and day.
 
 """
+
+
+#: Part → the files to read, in this order; a folder is all of its files.
+READING = {
+    "vDNN by hand": (
+        "refimpl/executor.py", "refimpl/streams.py", "kernels/relu.py", "kernels/conv.py", "kernels/run.py",
+        "kernels/copies.py", "refimpl/network/small.py", "refimpl/vdnn", "refimpl/slots/last_consumer.py",
+        "refimpl/slots/window.py", "refimpl/slots/context.py", "refimpl/slots/questions.py",
+        "refimpl/slots/baseline.py", "refimpl/slots/setup.py", "refimpl/memory/base.py",
+    ),
+    "what a network is": (
+        "refimpl/network/tensor.py", "refimpl/network/call.py", "refimpl/network/layer.py",
+        "refimpl/network/kinds.py", "refimpl/network/calls.py",
+    ),
+    "SuperNeurons": ("refimpl/superneurons", "refimpl/memory/block_heap.py"),
+    "vDNN++": (
+        "refimpl/vdnnpp/prefetch.py", "refimpl/vdnnpp/offload.py", "refimpl/vdnnpp/pinned.py",
+        "refimpl/vdnnpp/presets.py",
+    ),
+}  # fmt: skip
+LINES_A_MINUTE = 22  #: of code that is read for the first time
+
+
+def reading_path(root: Path) -> str:
+    """The path as a table, a row a part: its files, their lines, and the minutes that these take."""
+    rows, total = [], 0
+    for part, places in READING.items():
+        names, lines = [], 0
+        for place in places:
+            path = root / place
+            files = sorted(path.glob("*.py")) if path.is_dir() else [path]
+            many = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
+            names.append(f"`{place}` {many}")
+            lines += many
+        rows.append(f"| {part} | {', '.join(names)} | {lines:,} | {round(lines / LINES_A_MINUTE)} |")
+        total += lines
+    hours = total / LINES_A_MINUTE / 60
+    rows.append(f"| **all** | | **{total:,}** | **{hours:.1f} hours** |")
+    return "\n".join(
+        ["| part | files, in this order, with their lines | lines | minutes |", "| --- " * 4 + "|", *rows, ""]
+    )
 
 
 def measurements_page(folder: Path) -> str:

@@ -17,14 +17,17 @@ from typing import Any
 #: Page → its packages and files, and where to read on.
 ROOMS = {
     "network": (
-        ["refimpl.network"],
-        "Layers, calls, steps and routes; the networks by name. See [](/networks.md).",
+        ["refimpl.network", "refimpl.zoo"],
+        "Layers, calls, steps and routes; networks by their builders. See [](/networks.md).",
     ),
+    "importing": (["refimpl.importing"], "ONNX files and PyTorch modules. See [](/your-own-network.md)."),
+    "slots": (["refimpl.slots"], "The questions of each slot, a setup, the baseline. See [](/slots/index.md)."),
+    "executor": (["refimpl.executor", "refimpl.streams"], "Trains layer by layer. See [](/executor.md)."),
     "memory": (["refimpl.memory"], "Where a block of bytes goes. See [](/slots/allocator.md)."),
     "machine": (["refimpl.machine"], "Models of GPUs, profiles and the simulator. See [](/simulate.md)."),
     "planner": (
         ["refimpl.planner"],
-        "The slots, the loop, the program and its proof. See [](/slots/index.md), [](/program.md) and [](/verify.md).",
+        "The loop, the program and its proof. See [](/program.md) and [](/verify.md).",
     ),
     "papers": (
         ["refimpl.vdnn", "refimpl.vdnnpp", "refimpl.superneurons", "refimpl.accudnn"],
@@ -33,12 +36,15 @@ ROOMS = {
     ),
     "combined": (["refimpl.combined"], "The papers together: fates of maps, and a search. See [](/combined.md)."),
     "backend": (
-        ["refimpl.backend"],
+        ["refimpl.backend", "refimpl.parallel"],
         "Programs that run, on the CPU or a GPU, and their data. See [](/backends.md).",
     ),
     "torch": (["refimpl.torch"], "A plan carried out in PyTorch's own training. See [](/in_pytorch.md)."),
     "report": (["refimpl.report", "refimpl.text"], "Tables, pictures and traces. See [](/reports.md)."),
-    "names": (["refimpl.names"], "Names and the objects they mean, and what fits a budget. See [](/slots/index.md)."),
+    "names": (
+        ["refimpl.names", "refimpl.points"],
+        "Names and the objects they mean, and what fits a budget. See [](/slots/index.md).",
+    ),
     "optimum": (
         ["refimpl.studies.optimum", "refimpl.studies.pareto", "refimpl.studies.fragmentation"],
         "A lower bound, exhaustive search and Rotor; seconds over budgets; the pool's holes. See [](/optimum.md).",
@@ -48,6 +54,7 @@ ROOMS = {
         ["refimpl.studies.transformers"],
         "The policies on transformers, beside the checkpoints that users know. See [](/transformers.md).",
     ),
+    "tune": (["refimpl.studies.tune"], "AccUDNN's tuner, applied. See [](/tune.md)."),
     "study": (
         ["refimpl.studies.grid"],
         "A grid of networks, setups and budgets. See [](/study.md).",
@@ -66,7 +73,7 @@ ROOMS = {
     ),
     "kernels": (
         ["kernels"],
-        "Every layer as Numba kernels. See [](/_generated/kernels.md) and [](/without-a-gpu.md).",
+        "Every layer as Numba kernels, plain and fast. See [](/_generated/kernels.md) and [](/without-a-gpu.md).",
     ),
 }
 

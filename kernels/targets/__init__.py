@@ -8,4 +8,4 @@ machine_code  what a GPU would execute, read without one
 collector     Python's garbage collector, paused
 """
 
-__all__ = ["cpu", "emulated", "gpu", "machine_code"]
+__all__ = ["cpu", "emulated", "gpu", "launch", "machine_code", "shim"]

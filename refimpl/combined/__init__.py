@@ -26,6 +26,6 @@ from refimpl.planner import Losses
 
 __all__ = [
     "ALGORITHMS", "COMBINED", "FILLED", "Combined", "Dropped", "FarthestNextUse", "Fates", "InTime", "Losses",
-    "Maps", "Offloaded", "OnceDrained", "Saved", "fates_of", "load", "prices", "saved", "seed", "setup_with",
-    "text",
+    "Maps", "Offloaded", "OnceDrained", "Saved", "fates_of", "fixed", "fixed_pool", "load", "placing", "prices",
+    "saved", "seed", "setup_with", "text",
 ]  # fmt: skip

@@ -10,7 +10,6 @@ from refimpl.memory.tiers import HOST, PEER, Tier
 from refimpl.text import MachineError
 
 __all__ = [
-    "CATALOGUES", "HOST", "MACHINES", "PEER", "TITAN_X", "Choice", "Clock", "Engine", "Machine",
-    "MachineError", "Ring", "Span", "Tier", "Timeline", "engine_of",
-    "simulate", "wire_bytes",
+    "CATALOGUES", "HOST", "MACHINES", "PEER", "TITAN_X", "Choice", "Clock", "Engine", "Machine", "MachineError",
+    "Ring", "Span", "Tier", "Timeline", "engine_of", "own_machine", "simulate", "wire_bytes",
 ]  # fmt: skip
