@@ -515,7 +515,7 @@ def test_the_reference_has_every_room() -> None:
     """A page for each room, with every file of it and links to the names that it offers."""
     reference = script("reference")
     documented = {name for names, _ in reference.ROOMS.values() for name in names}
-    drawn = set(script("drawings").PURPOSE)
+    drawn = {room for room in script("drawings").PURPOSE if not room.startswith("kernels.")}
     drawn |= {f"refimpl.studies.{found.name}" for found in pkgutil.iter_modules([str(ROOT / "refimpl" / "studies")])}
     built = {room for room in drawn - {"refimpl.studies"} if (ROOT / room.replace(".", "/")).is_dir()}
     assert built - documented == {"refimpl.cli"}  # it has the page of the command

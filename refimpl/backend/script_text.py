@@ -33,7 +33,6 @@ $about
 $imports
 import numpy as np
 $cuda
-
 SEED, CLASSES, LEARNING = $seed, $classes, $learning
 
 # -- Memory, streams, events

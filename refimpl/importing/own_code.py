@@ -21,7 +21,7 @@ from typing import Any
 from refimpl.network.layer import NetworkError
 from refimpl.text import RefimplError, one_line
 
-PROJECT = Path(__file__).resolve().parents[3]
+PROJECT = Path(__file__).resolve().parents[2]
 OURS = (PROJECT / "refimpl", PROJECT / "kernels")  #: folders whose lines are not the user's
 INSTALLED = ("site-packages", "dist-packages")
 

@@ -127,7 +127,7 @@ def exported_module(module: Any, example: Example, caller: Any = None) -> Any:
 
 def _where(torch: Any, error: BaseException) -> str:
     """The line of the user's own code in which an error was raised, if it has passed one."""
-    others = Path(torch.__file__).parent, Path(__file__).parents[2]
+    others = Path(torch.__file__).parent, Path(__file__).parents[1]
     passed = [(one, Path(one.filename)) for one in traceback.extract_tb(error.__traceback__)]
     frames = [one for one, path in passed if not any(path.is_relative_to(other) for other in others)]
     own = [one for one in frames if "site-packages" not in one.filename] or frames

@@ -52,7 +52,7 @@ class TickingEvent:
 class NotedLaunches:
     """In place of bound launches: each is noted."""
 
-    def __init__(self, program: Any, view: Any, settings: Any) -> None:
+    def __init__(self, program: Any, view: Any, settings: Any, rung: str) -> None:
         self.notes: list[tuple[Any, ...]] = []
         self.launches = {
             position: [SimpleNamespace(run=lambda stream, at=position: stream.notes.append((at, stream.handle)))]

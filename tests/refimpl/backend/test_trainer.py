@@ -15,7 +15,6 @@ import pytest
 
 from kernels.checks.arguments import KernelError
 from refimpl.backend import BatchError, CopiesLate, DeviceFailed, Drawn, NotFinite, RunError, Trainer, cpu, device
-from refimpl.backend import trainer as trainer_module
 from refimpl.backend.batches import checked_images
 from refimpl.backend.cpu import CpuDevice, CpuReplay
 from refimpl.backend.interrupts import held_interrupts
@@ -638,7 +637,8 @@ def test_weights_go_back_to_the_module_and_the_file(
     imported: Program, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled: list[Any] = []
-    monkeypatch.setattr(trainer_module, "fill_module", lambda module, weights: filled.append((module, sorted(weights))))
+    filler = "refimpl.importing.torch_module.fill_module"
+    monkeypatch.setattr(filler, lambda module, weights: filled.append((module, sorted(weights))))
 
     class File:
         def __init__(self, path: str) -> None:
@@ -647,7 +647,7 @@ def test_weights_go_back_to_the_module_and_the_file(
         def with_weights(self, weights: dict[str, Any]) -> bytes:
             return f"{self.path}: {' '.join(sorted(weights))}".encode()
 
-    monkeypatch.setattr(trainer_module, "OnnxFile", File)
+    monkeypatch.setattr("refimpl.importing.onnx_file.OnnxFile", File)
     with Trainer(imported) as made:
         made.to_torch("a module")
         made.to_onnx(tmp_path / "trained.onnx")

@@ -196,7 +196,7 @@ def test_a_rank_that_fails_before_it_is_one_ends_all(
 @pytest.mark.slow
 @pytest.mark.parametrize("other", ["list networks", more("--version"), more("list nothing")])
 def test_ranks_that_wait_for_another_command_end(other: str) -> None:
-    waits = "from refimpl.backend import communicators; communicators.PATIENCE = 1.0"
+    waits = "from refimpl.parallel import communicators; communicators.PATIENCE = 1.0"
     runs = f"from refimpl.cli import main; raise SystemExit(main({RUN}))"
     done = mpiexec(["-c", f"{waits}; {runs}"], ["-m", "refimpl", *other.split()], ["-c", f"{waits}; {runs}"], copies=3)
     said = "refimpl run: rank 0 of 3 has waited 1 s for ranks that do not begin; start all with the same command"

@@ -165,7 +165,7 @@ def test_a_combination_that_makes_no_sense_is_refused(wrong: Wrong, monkeypatch:
     class Greedy(NoPrefetch):
         name, needs = "greedy", frozenset({"offload"})
 
-    monkeypatch.setitem(modules.MODULES["prefetch"], "greedy", Greedy())
+    monkeypatch.setitem(modules.MODULES, "prefetch", {**modules.MODULES["prefetch"], "greedy": Greedy()})
     assert lacks(wrong("plan", "lenet", "--set", "prefetch=greedy"), "prefetch=greedy", "prefetch=none") == []
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from refimpl import backend
 from refimpl.backend import RankFailed, RunError
 from refimpl.cli import parallel
 from refimpl.cli.parser import Fail
 from refimpl.machine import here
+from refimpl.parallel import communicators
 from tests.messages import raises_naming
 
 OPTIONS = argparse.Namespace(parser=SimpleNamespace(prog="refimpl run"))
@@ -41,7 +41,7 @@ class OneRank:
 def rank(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[OneRank]:
     """The first rank and another one."""
     one = type("ThisRank", (OneRank,), {"rank": request.param, "made": []})
-    monkeypatch.setattr(backend, "Mpi", one)
+    monkeypatch.setattr(communicators, "Mpi", one)
     monkeypatch.setattr(parallel, "take_share", lambda communicator: communicator.told.append("shares"))
     return one
 
@@ -122,7 +122,7 @@ def test_a_command_that_fails_before_it_is_a_rank_tells_the_others(
     def missing(*_: Any, **__: Any) -> None:
         raise RunError("no MPI")
 
-    monkeypatch.setattr(backend, "Mpi", missing)
+    monkeypatch.setattr(communicators, "Mpi", missing)
     assert parallel.tell_ranks("refimpl", "why", 2) is False
 
 

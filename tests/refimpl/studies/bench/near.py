@@ -10,6 +10,8 @@ NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])")
 
 
 def is_near(found: str, stored: str, within: float = 0.01) -> bool:
-    """Whether the texts are the same but for `within` of each number."""
+    """Whether the texts are the same but for `within` of each number, or for a number that rounding alone makes."""
     numbers, expected = ([float(one) for one in NUMBER.findall(text)] for text in (found, stored))
-    return NUMBER.sub("#", found) == NUMBER.sub("#", stored) and numbers == pytest.approx(expected, rel=within)
+    return NUMBER.sub("#", found) == NUMBER.sub("#", stored) and numbers == pytest.approx(
+        expected, rel=within, abs=1e-6
+    )
