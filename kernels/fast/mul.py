@@ -7,8 +7,7 @@ A gate of one number a map is what squeeze-and-excitation blocks learn (Hu, Shen
 
 | | launch | floating-point operations | bytes moved |
 |---|---|---|---|
-| x's shape, n elements | as in `kernels.fast.elementwise`: 256 threads, four elements each | n, or 2 n | 12 n, or 20 n
-|
+| x's shape, n elements | as in `elementwise`: 256 threads, four elements each | n, or 2 n | 12 n, or 20 n |
 | one number a map, forward | one thread an element | n | 8 n |
 | one number a map, backward | one block of 128 threads a map | 3 n | 12 n |
 
