@@ -36,7 +36,7 @@ OFFERED = {
     "plan": "refimpl.names.by_name:plan",
     "least_budget": "refimpl.names.by_name:least_budget",
     "Program": "refimpl.planner:Program",
-    "PlanContext": "refimpl.planner:PlanContext",
+    "Context": "refimpl.planner:Context",
     "Timeline": "refimpl.machine:Timeline",
     "Trainer": "refimpl.backend:Trainer",
     "Schedule": "refimpl.backend:Schedule",

@@ -30,7 +30,7 @@ from kernels.elementwise import fill
 from refimpl.memory.tiers import HOST, Tier, pinned_size
 from refimpl.network import Call, Network, Setting, Step, Tensor
 from refimpl.network.initial_state import constants, initial_state
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 from refimpl.slots.errors import DoesNotFit, PinnedDoesNotFit, Room
 from refimpl.slots.planner_only import PoolSearch
 from refimpl.slots.search import Search
@@ -118,7 +118,7 @@ class Executor:
     def _ask_modules(self) -> None:
         """Bind the modules for an iteration, in an order in which each knows what those before it have decided."""
         self.actions.clear()
-        setup, facts = self.setup, PlanContext(self.network, self.machine, self.budget)
+        setup, facts = self.setup, Context(self.network, self.machine, self.budget)
         self.facts, self.recompute = facts, setup.recompute.bind(facts)
         facts.decide("drop", setup.recompute.name, self.recompute.drops())
         facts.rebuilt_from.update(self.recompute.sources())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from refimpl import PlanContext, slots
+from refimpl import Context, slots
 from refimpl.network import Step, Tensor
 
 
@@ -20,7 +20,7 @@ class OffloadFirst(slots.Offload):
     needs: ClassVar = frozenset({"release"})  # of the liveness: an offloaded map is released in between
     offers: ClassVar = frozenset({"offload"})  # to a prefetch
 
-    def bind(self, context: PlanContext) -> slots.Departures:
+    def bind(self, context: Context) -> slots.Departures:
         maps = [tensor for tensor in context.maps_across() if tensor.kind == "map" and tensor not in context.fates]
         departures = slots.Departures()
         for tensor in maps[: self.count]:
@@ -37,12 +37,12 @@ class Ahead(slots.Prefetch):
     summary: ClassVar[str] = "a fixed number of steps ahead"
     needs: ClassVar = frozenset({"offload"})
 
-    def bind(self, context: PlanContext) -> Fetching:
+    def bind(self, context: Context) -> Fetching:
         return Fetching(context, self.distance)
 
 
 class Fetching:
-    def __init__(self, context: PlanContext, distance: int) -> None:
+    def __init__(self, context: Context, distance: int) -> None:
         self.due_at: dict[int, list[Tensor]] = {}
         for tensor, fate in context.fates.items():
             if fate.name == "offload":

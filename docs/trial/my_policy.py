@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import refimpl
-from refimpl import PlanContext, slots
+from refimpl import Context, slots
 from refimpl.network import Step, Tensor
 
 
@@ -23,14 +23,14 @@ class LongestWait(slots.Offload):
     offers: ClassVar = frozenset({"offload"})  # to a prefetch
     follows_pool: ClassVar[bool] = True  # the choice depends on the budget
 
-    def bind(self, context: PlanContext) -> "LongestWaitOfPlan":
+    def bind(self, context: Context) -> "LongestWaitOfPlan":
         return LongestWaitOfPlan(context, self.share)
 
 
 class LongestWaitOfPlan:
     """The module's answers for one plan."""
 
-    def __init__(self, context: PlanContext, share: float) -> None:
+    def __init__(self, context: Context, share: float) -> None:
         maps = [x for x in context.maps_across() if x.kind == "map" and x not in context.fates]
         maps.sort(key=lambda x: context.last_forward_use(x) - context.first_backward_use(x))  # the longest wait first
         stays = sum(x.nbytes for x in maps)

@@ -17,7 +17,7 @@ from refimpl.accudnn.schedule import scheduled
 from refimpl.network import Step, Tensor
 from refimpl.slots import questions as slots
 from refimpl.slots.baseline import Chooser, Departures, least
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 
 
 class Leaving(NamedTuple):
@@ -31,7 +31,7 @@ class Leaving(NamedTuple):
 class Leaves(Departures):
     """Offloads named maps that have no other fate."""
 
-    def __init__(self, leaving: Iterable[Leaving], context: PlanContext) -> None:
+    def __init__(self, leaving: Iterable[Leaving], context: Context) -> None:
         super().__init__()
         named = {tensor.name: tensor for tensor in context.uses if tensor not in context.fates}
         for name, step, reason in leaving:
@@ -60,7 +60,7 @@ class ModelGuided(slots.Offload):
     def follows_pool(self) -> bool:
         return self.leaving is None
 
-    def bind(self, context: PlanContext) -> Leaves:
+    def bind(self, context: Context) -> Leaves:
         if self.leaving is not None:
             return Leaves(self.leaving, context)
         decision = choose(Model.of(context), context.budget)
@@ -76,7 +76,7 @@ class Everything(slots.Offload):
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"offload"})
 
-    def bind(self, context: PlanContext) -> Leaves:
+    def bind(self, context: Context) -> Leaves:
         return Leaves(leaving(dict.fromkeys(Model.of(context).candidates, "everything leaves")), context)
 
 
@@ -94,7 +94,7 @@ class Late(slots.Prefetch):
     def follows_pool(self) -> bool:
         return self.coming is None
 
-    def bind(self, context: PlanContext) -> Coming:
+    def bind(self, context: Context) -> Coming:
         coming = self.coming
         if coming is None:
             coming = steps_of(offloaded_candidates(context), context.budget)
@@ -102,7 +102,7 @@ class Late(slots.Prefetch):
 
 
 class Coming:
-    def __init__(self, coming: Iterable[tuple[str, int]], context: PlanContext) -> None:
+    def __init__(self, coming: Iterable[tuple[str, int]], context: Context) -> None:
         named = {tensor.name: tensor for tensor in context.fates}
         self._at: defaultdict[int, list[Tensor]] = defaultdict(list)
         for name, step in coming:
@@ -113,7 +113,7 @@ class Coming:
         return self._at.get(step.number, ())
 
 
-def offloaded_candidates(context: PlanContext) -> tuple[Model, list[Candidate]]:
+def offloaded_candidates(context: Context) -> tuple[Model, list[Candidate]]:
     """The model, and the candidates that the setup offloads."""
     model = Model.of(context)
     offloaded = {tensor.name for tensor in context.fates if context.is_offloaded(tensor)}
@@ -143,7 +143,7 @@ class Capped(slots.Algorithms):
     def follows_pool(self) -> bool:
         return self.caps is None
 
-    def bind(self, context: PlanContext) -> Chooser:
+    def bind(self, context: Context) -> Chooser:
         caps = (
             caps_within(*offloaded_candidates(context), context.budget) or {} if self.caps is None else dict(self.caps)
         )

@@ -20,7 +20,7 @@ from refimpl.accudnn.choice import TRIED, Decision, caps_within, choose
 from refimpl.accudnn.performance_model import Model
 from refimpl.memory import Allocator, BestFit, FirstFit
 from refimpl.slots.baseline import LayerWise, MemoryOptimal, NoOffload, NoPrefetch
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 from refimpl.slots.errors import AddressesDoNotFit
 from refimpl.slots.planner_only import PoolSearch
 from refimpl.slots.questions import Prefetch
@@ -78,7 +78,7 @@ class AccUDNN(Search):
     #: The allocator that fixes addresses beforehand, given `limit=` bytes; None: each choice is planned with best fit.
     fixed: Callable[..., Allocator] | None = field(default=None, repr=False)
 
-    def search(self, attempt: Callable[..., Program], context: PlanContext) -> Program:
+    def search(self, attempt: Callable[..., Program], context: Context) -> Program:
         attempts = Counted(attempt)
         model = Model.of(context) if self.guided else None
         if model:

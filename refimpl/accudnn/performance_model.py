@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from refimpl.memory.allocation_trace import rounded
 from refimpl.network import Step
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 
 if TYPE_CHECKING:
     import numpy as np
@@ -107,7 +107,7 @@ class Model:
         return replace(self, seconds=seconds, workspace=workspace)
 
     @classmethod
-    def of(cls, context: PlanContext) -> Model:
+    def of(cls, context: Context) -> Model:
         """The model of a network on a machine, each call by its fastest algorithm.
 
         A map that the setup drops is not alive while it is idle; what its rebuilding takes is left out.

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, NamedTuple
 from refimpl.combined.fates import Fates, by_name
 from refimpl.machine.seconds import fastest_seconds
 from refimpl.network import Step, Tensor
-from refimpl.planner import PlanContext
+from refimpl.planner import Context
 from refimpl.slots import questions as slots
 from refimpl.slots.baseline import Chooser, Departures, fastest_within
 
@@ -28,7 +28,7 @@ class Dropped(slots.Recompute):
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"rebuild"})
 
-    def bind(self, context: PlanContext) -> BoundDropped:
+    def bind(self, context: Context) -> BoundDropped:
         return BoundDropped(self.fates, context)
 
 
@@ -40,7 +40,7 @@ class Path(NamedTuple):
 
 
 class BoundDropped:
-    def __init__(self, fates: Fates, context: PlanContext) -> None:
+    def __init__(self, fates: Fates, context: Context) -> None:
         maps = by_name(context)
         fates.check(maps)
         self._context = context
@@ -133,12 +133,12 @@ class Offloaded(slots.Offload):
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"offload"})
 
-    def bind(self, context: PlanContext) -> BoundOffloaded:
+    def bind(self, context: Context) -> BoundOffloaded:
         return BoundOffloaded(self, context)
 
 
 class BoundOffloaded(Departures):
-    def __init__(self, module: Offloaded, context: PlanContext) -> None:
+    def __init__(self, module: Offloaded, context: Context) -> None:
         super().__init__()
         maps = by_name(context)
         module.fates.check(maps)
@@ -149,7 +149,7 @@ class BoundOffloaded(Departures):
             self.add(max(1, made), tensor, "its fate is to be offloaded")
 
 
-def first_read(tensor: Tensor, context: PlanContext) -> tuple[int, int]:
+def first_read(tensor: Tensor, context: Context) -> tuple[int, int]:
     """The first step that reads a map, and the map's place among those that it reads.
 
     A step that only updates it in place counts where no step reads it: a softmax's backward may work so.
@@ -180,14 +180,14 @@ class InTime(slots.Prefetch):
     def follows_pool(self) -> bool:
         return self.guard
 
-    def bind(self, context: PlanContext) -> BoundInTime:
+    def bind(self, context: Context) -> BoundInTime:
         return BoundInTime(self, context)
 
 
 class BoundInTime:
     """A map that found no hole at its step is due again at every later one, until the step that needs it."""
 
-    def __init__(self, module: InTime, context: PlanContext) -> None:
+    def __init__(self, module: InTime, context: Context) -> None:
         self._needed = {tensor: context.first_backward_use(tensor) for tensor in context.maps_across()}
         away = [tensor for tensor in self._needed if context.is_offloaded(tensor) and self._needed[tensor]]
         away.sort(key=lambda tensor: (self._needed[tensor], tensor.name))
@@ -209,7 +209,7 @@ class BoundInTime:
         return tuple(self._due)
 
 
-def latest_begins(context: PlanContext, away: Sequence[Tensor], lead: float) -> dict[Tensor, int]:
+def latest_begins(context: Context, away: Sequence[Tensor], lead: float) -> dict[Tensor, int]:
     """Map → the last step at which its copy in can begin, if steps take no longer than with their fastest algorithms.
 
     Args:
@@ -232,7 +232,7 @@ def latest_begins(context: PlanContext, away: Sequence[Tensor], lead: float) -> 
     return begins
 
 
-def with_room(context: PlanContext, begins: Mapping[Tensor, int], room: int) -> dict[Tensor, int]:
+def with_room(context: Context, begins: Mapping[Tensor, int], room: int) -> dict[Tensor, int]:
     """The same steps, or later ones, so that what each step must hold and the maps that are back fit into `room`."""
     held, later = must_hold(context), {}
     for tensor, begin in begins.items():
@@ -244,7 +244,7 @@ def with_room(context: PlanContext, begins: Mapping[Tensor, int], room: int) -> 
     return later
 
 
-def must_hold(context: PlanContext) -> list[int]:
+def must_hold(context: Context) -> list[int]:
     """Bytes that must be on the device at each step, by its number: no workspace, and nothing back before its use."""
     change = [0] * (len(context.network.steps) + 2)
     change[0] = context.network.resident_bytes
@@ -274,5 +274,5 @@ class OnceDrained(slots.Algorithms):
     summary: ClassVar[str] = "the fastest whose workspace fits what is free once copies have drained"
     counts_drained: ClassVar[bool] = True
 
-    def bind(self, context: PlanContext) -> Chooser:
+    def bind(self, context: Context) -> Chooser:
         return Chooser(context, lambda step, choices, largest_hole, drained: fastest_within(choices, drained))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.network import Tensor
-from refimpl.planner import PlanContext
+from refimpl.planner import Context
 from refimpl.slots import questions as slots
 
 NEVER = 1 << 60  #: the step of a tensor that no step needs any more
@@ -26,12 +26,12 @@ class FarthestNextUse(slots.Cache):
     summary: ClassVar[str] = "the tensor whose next use is farthest is evicted first"
     offers: ClassVar = frozenset({"eviction", "offload"})
 
-    def bind(self, context: PlanContext) -> BoundFarthest:
+    def bind(self, context: Context) -> BoundFarthest:
         return BoundFarthest(context)
 
 
 class BoundFarthest:
-    def __init__(self, context: PlanContext) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
         self._here: dict[Tensor, None] = {}  # in the order of arrival: of equal ones the first goes
         self._uses: dict[Tensor, list[int]] = {}  # of those asked about so far

@@ -24,7 +24,7 @@ from functools import cached_property
 from typing import Literal, get_args
 
 from refimpl.network import Tensor
-from refimpl.planner import PlanContext, SetupError
+from refimpl.planner import Context, SetupError
 from refimpl.text import closest
 
 Word = Literal["keep", "offload", "drop", "again"]
@@ -73,6 +73,6 @@ class Fates:
                 raise SetupError(f"fates: {name} is the batch, which nothing rebuilds; write offload")
 
 
-def by_name(context: PlanContext) -> dict[str, Tensor]:
+def by_name(context: Context) -> dict[str, Tensor]:
     """The maps that have a fate, by name."""
     return {tensor.name: tensor for tensor in context.maps_across()}

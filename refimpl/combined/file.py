@@ -22,7 +22,7 @@ from typing import Any
 from refimpl.combined.carried_out import Dropped, InTime, Offloaded
 from refimpl.combined.fates import WORDS, Fates, Word
 from refimpl.network import Tensor
-from refimpl.planner import CopyOut, Launch, PlanContext, Program, Setup, SetupError
+from refimpl.planner import Context, CopyOut, Launch, Program, Setup, SetupError
 from refimpl.slots.baseline import LayerWise, NoPrefetch
 from refimpl.slots.setup import FIELDS
 from refimpl.text import closest, contents, size
@@ -91,7 +91,7 @@ def leaves_late(program: Program) -> bool:
     """Whether some map leaves later than it could."""
     if isinstance(program.setup.offload, Offloaded):
         return program.setup.offload.late
-    context = PlanContext(program.network, program.machine)
+    context = Context(program.network, program.machine)
     backward = program.network.depth + 1
     leaving = (it for it in program.instructions if isinstance(it, CopyOut) and it.why == "offload")
     return any(it.step > context.last_forward_write(it.tensor, backward) for it in leaving)

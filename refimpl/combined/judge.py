@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
-from refimpl.planner import DoesNotFit, PlanContext, Program, Search, Setup, SetupError, TooSlow, Trial
+from refimpl.planner import Context, DoesNotFit, Program, Search, Setup, SetupError, TooSlow, Trial
 from refimpl.slots.errors import AddressesDoNotFit
 
 #: `attempt(setup, give_up=seconds, smaller=bool, patient=bool)` plans within the budget; `patient`: see `settled`.
@@ -75,7 +75,7 @@ class Judge:
             return Judged(setup, error.counted_seconds * error.asked / error.budget, False)
         return None
 
-    def searched(self, search: Search, context: PlanContext) -> Program | None:
+    def searched(self, search: Search, context: Context) -> Program | None:
         """The program that another search adopts."""
         return self._adopted(lambda: search.search(self.attempt, context), search.name)
 

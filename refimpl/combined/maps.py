@@ -7,7 +7,7 @@ from functools import cached_property
 
 from refimpl.machine.seconds import fastest_seconds
 from refimpl.network import Tensor
-from refimpl.planner import PlanContext
+from refimpl.planner import Context
 
 SHARE = 5000  #: a map with less than 1/SHARE of the bytes of all maps stays
 
@@ -18,7 +18,7 @@ class Maps:
     Seconds are those of a machine's fastest algorithms.
     """
 
-    def __init__(self, context: PlanContext) -> None:
+    def __init__(self, context: Context) -> None:
         self.context, self.network, self.machine = context, context.network, context.machine
         every = context.maps_across()
         least = sum(tensor.nbytes for tensor in every) // SHARE

@@ -34,7 +34,7 @@ from refimpl.combined.papers import planned_quickly
 from refimpl.combined.seeds import ADDRESSES, ALGORITHMS, EARLY, FEW, family, frugal
 from refimpl.memory import BestFit, BothEnds
 from refimpl.network import Tensor
-from refimpl.planner import PlanContext, Program, Search, Setup, SetupError
+from refimpl.planner import Context, Program, Search, Setup, SetupError
 from refimpl.slots.baseline import NoCache
 from refimpl.slots.setup import FIELDS
 
@@ -72,7 +72,7 @@ class Combined(Search):
     first: bool = False  #: whether the first program that fits is adopted
     watch: SearchProgress = field(default=unwatched, repr=False, compare=False)
 
-    def search(self, attempt: Callable[..., Program], context: PlanContext) -> Program:
+    def search(self, attempt: Callable[..., Program], context: Context) -> Program:
         maps = Maps(context)
         most = self.effort or judgements(len(context.network.steps))
         judge = Judge(attempt, maps.floor, most, self.watch, self.first)
@@ -114,7 +114,7 @@ COMBINED = Combined("combined", least="with everything offloaded", instead="take
 # -- the papers' programs ----------------------------------------------------------------------------------------------
 
 
-def of_papers(judge: Judge, context: PlanContext) -> list[tuple[float, Setup]]:
+def of_papers(judge: Judge, context: Context) -> list[tuple[float, Setup]]:
     """Seconds of the papers' fastest programs within the budget, and each as a point; these plans are not counted."""
 
     def found() -> Iterator[tuple[float, Setup]]:

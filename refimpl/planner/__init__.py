@@ -21,15 +21,14 @@ from refimpl.planner.instructions import (
 from refimpl.planner.losses import Losses
 from refimpl.planner.planning import plan
 from refimpl.planner.program import Program
-from refimpl.slots.context import Fate, PlanContext
+from refimpl.slots.context import Context, Fate
 from refimpl.slots.errors import DoesNotFit, TooSlow
 from refimpl.slots.planner_only import Codec
 from refimpl.slots.search import Search, Trial
 from refimpl.slots.setup import BASELINE, SLOTS, Setup, SetupError
 
 __all__ = [
-    "BASELINE", "COMPUTE", "SLOTS", "Allocate", "Codec", "Copy", "CopyIn", "CopyOut", "Counts", "DoesNotFit",
-    "Fate", "Free", "FromStore", "HostCopy", "Instruction", "Launch", "Losses", "PlanContext",
-    "Program", "Record", "Search", "Setup", "SetupError", "StepRow", "ToStore", "TooSlow", "Trial",
-    "Wait", "Work", "plan",
+    "BASELINE", "COMPUTE", "SLOTS", "Allocate", "Codec", "Context", "Copy", "CopyIn", "CopyOut", "Counts",
+    "DoesNotFit", "Fate", "Free", "FromStore", "HostCopy", "Instruction", "Launch", "Losses", "Program", "Record",
+    "Search", "Setup", "SetupError", "StepRow", "ToStore", "TooSlow", "Trial", "Wait", "Work", "plan",
 ]  # fmt: skip

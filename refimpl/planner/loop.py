@@ -19,7 +19,7 @@ from refimpl.planner.mover import Mover, StreamNumbers, Workspace
 from refimpl.planner.order import Order
 from refimpl.planner.program import Program
 from refimpl.planner.store import pinned_memory
-from refimpl.slots.context import Fate, PlanContext
+from refimpl.slots.context import Context, Fate
 from refimpl.slots.errors import TooSlow
 from refimpl.slots.setup import Setup
 
@@ -46,7 +46,7 @@ class Planner:
         self.streams = ("compute", *(("memory",) if shared else ("out", "in")), *reduces, *stores)
         self.device_streams = range(len(self.streams) - len(reduces) - len(stores))
 
-        context = self.context = PlanContext(network, machine, budget)  # the modules are bound in their order
+        context = self.context = Context(network, machine, budget)  # the modules are bound in their order
         recompute = setup.recompute.bind(context)
         context.decide("drop", setup.recompute.name, recompute.drops())
         context.rebuilt_from.update(recompute.sources())

@@ -17,7 +17,7 @@ from refimpl.planner.instructions import COMPUTE, CopyIn, CopyOut, Launch
 from refimpl.planner.limits import PAPERS, PassLimits
 from refimpl.planner.order import Order
 from refimpl.planner.pinned_memory import PinnedMemory
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 from refimpl.slots.errors import NotTheFastest
 from refimpl.slots.questions import BoundAlgorithms, BoundCache, BoundRecompute
 
@@ -46,7 +46,7 @@ class StreamNumbers(NamedTuple):
 class Mover:
     """Copies, evicts, rebuilds and launches, so that every step finds what it needs."""
 
-    context: PlanContext  #: the network, the machine and the maps' fates
+    context: Context  #: the network, the machine and the maps' fates
     memory: DeviceMemory  #: the device's blocks
     pinned: PinnedMemory  #: the copies on the host
     order: Order  #: the draft of the program

@@ -21,7 +21,7 @@ from refimpl.planner.limits import PassLimits
 from refimpl.planner.loop import Planner
 from refimpl.planner.pools import largest_smaller
 from refimpl.planner.program import Program
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 from refimpl.slots.errors import DoesNotFit, NotTheFastest, TooSlow
 from refimpl.slots.planner_only import PoolSearch
 from refimpl.slots.search import Search
@@ -57,7 +57,7 @@ def plan(
         lags = LAGS[: 1 + adapts(one)]
         return Planning(network, one, machine, budget, give_up, lags, patient).in_largest_pool(smaller)
 
-    return setup.search(candidate, PlanContext(network, machine, budget))
+    return setup.search(candidate, Context(network, machine, budget))
 
 
 def adapts(setup: Setup) -> bool:

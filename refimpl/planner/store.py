@@ -23,7 +23,7 @@ from refimpl.network import Step, Tensor
 from refimpl.planner.instructions import FromStore, ToStore
 from refimpl.planner.order import Block, Order
 from refimpl.planner.pinned_memory import PinnedMemory
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 from refimpl.slots.planner_only import BoundStore
 from refimpl.slots.questions import Pinned
 
@@ -171,7 +171,7 @@ class StoredMaps(PinnedMemory):
         target.valid = True
 
 
-def pinned_memory(module: Pinned, context: PlanContext, order: Order, device: Container[Tensor]) -> PinnedMemory:
+def pinned_memory(module: Pinned, context: Context, order: Order, device: Container[Tensor]) -> PinnedMemory:
     """The pinned memory of one plan; the threads' stream is the last."""
     bound = module.bind(context)
     if not module.uses_store:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from refimpl.memory.tiers import HOST, pinned_size
 from refimpl.network import Call, Step, Tensor
 from refimpl.slots import questions as slots
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 
 if TYPE_CHECKING:
     from refimpl.machine import Choice
@@ -26,7 +26,7 @@ class NoRecompute(slots.Recompute):
     name: ClassVar[str] = "none"
     summary: ClassVar[str] = "no map is dropped"
 
-    def bind(self, context: PlanContext) -> NoRecompute:
+    def bind(self, context: Context) -> NoRecompute:
         return self
 
     def drops(self) -> Mapping[Tensor, str]:
@@ -51,7 +51,7 @@ class NoOffload(slots.Offload):
     name: ClassVar[str] = "none"
     summary: ClassVar[str] = "no map is offloaded"
 
-    def bind(self, context: PlanContext) -> Departures:
+    def bind(self, context: Context) -> Departures:
         return Departures()
 
 
@@ -62,7 +62,7 @@ class NoPrefetch(slots.Prefetch):
     name: ClassVar[str] = "none"
     summary: ClassVar[str] = "everything on demand"
 
-    def bind(self, context: PlanContext) -> NoPrefetch:
+    def bind(self, context: Context) -> NoPrefetch:
         return self
 
     def due(self, step: Step) -> Sequence[Tensor]:
@@ -76,7 +76,7 @@ class NoCache(slots.Cache):
     name: ClassVar[str] = "none"
     summary: ClassVar[str] = "nothing is evicted"
 
-    def bind(self, context: PlanContext) -> NoCache:
+    def bind(self, context: Context) -> NoCache:
         return self
 
     def enter(self, tensor: Tensor) -> None:
@@ -137,7 +137,7 @@ class NetworkWide(slots.Liveness):
     name: ClassVar[str] = "network-wide"
     summary: ClassVar[str] = "every map stays for the whole iteration; gradients go after their last use"
 
-    def bind(self, context: PlanContext) -> Releases:
+    def bind(self, context: Context) -> Releases:
         if context.network.conventions.as_pytorch:
             return LayerWise().bind(context)
         releases = Releases()
@@ -155,7 +155,7 @@ class LayerWise(slots.Liveness):
     summary: ClassVar[str] = "every tensor goes after its last use"
     offers: ClassVar = frozenset({"release"})
 
-    def bind(self, context: PlanContext) -> Releases:
+    def bind(self, context: Context) -> Releases:
         releases = Releases()
         for tensor, uses in context.uses.items():
             if not uses:
@@ -172,7 +172,7 @@ class LayerWise(slots.Liveness):
 class ByWorkspace(slots.Algorithms):
     """Base class of modules that look at a call's choices and the largest hole, and at nothing else."""
 
-    def bind(self, context: PlanContext) -> Chooser:
+    def bind(self, context: Context) -> Chooser:
         return Chooser(context, lambda step, choices, largest_hole, drained: self.pick(choices, largest_hole))
 
     @abstractmethod
@@ -188,7 +188,7 @@ class ByWorkspace(slots.Algorithms):
 class Chooser:
     """Answers by a function of the step, the call's choices, the largest hole, and what is free once drained."""
 
-    def __init__(self, context: PlanContext, pick: Callable[[Step, Sequence[Choice], int, int], Choice]) -> None:
+    def __init__(self, context: Context, pick: Callable[[Step, Sequence[Choice], int, int], Choice]) -> None:
         self._pick, self._choices = pick, context.machine.choices
 
     def choose(self, step: Step, call: Call, largest_hole: int, free_when_drained: int) -> Choice:
@@ -251,7 +251,7 @@ class BufferAMap(slots.Pinned):
     name: ClassVar[str] = "buffer-a-map"
     summary: ClassVar[str] = "one pinned buffer a map, for the whole run"
 
-    def bind(self, context: PlanContext) -> Buffers:
+    def bind(self, context: Context) -> Buffers:
         return Buffers({HOST: context.tiers[HOST]})
 
 

@@ -1,4 +1,4 @@
-"""The plan context: the facts that are known before a plan starts, and that a module may read when it is bound.
+"""The context: the facts that are known before a plan starts, and that a module may read when it is bound.
 
 The network, the machine and the budget; which steps use which tensor; each map's fate, as far as it is decided.
 """
@@ -54,7 +54,7 @@ def results_of(network: Network) -> Sequence[Tensor]:
     return tuple(tensor for tensor in network.results if tensor in written)
 
 
-class PlanContext:
+class Context:
     """Step numbers are positions: 1..N forward, N+1..2N backward."""
 
     def __init__(self, network: Network, machine: Machine, budget: int | None = None) -> None:

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 
 from refimpl.network import Layer
 from refimpl.slots.baseline import Departures
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 
 
 class LastConsumerSends(Departures):
     """Offloads the inputs of the chosen layers that backward reads and that have no fate yet."""
 
-    def __init__(self, chosen: Iterable[Layer], context: PlanContext) -> None:
+    def __init__(self, chosen: Iterable[Layer], context: Context) -> None:
         super().__init__()
         crossing = set(context.maps_across()) - set(context.fates)
         for layer in chosen:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, Protoc
 
 from refimpl.memory.tiers import HOST
 from refimpl.network import Call, Step, Tensor
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 
 if TYPE_CHECKING:
     from refimpl.machine import Choice
@@ -55,7 +55,7 @@ class Module(ABC, Generic[Bound]):
         return False
 
     @abstractmethod
-    def bind(self, context: PlanContext) -> Bound:
+    def bind(self, context: Context) -> Bound:
         """A fresh object that answers for one plan."""
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from refimpl.slots.baseline import NoOffload
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 from refimpl.slots.errors import DoesNotFit
 from refimpl.slots.setup import FIELDS, SLOTS, Setup, SetupError, module_text
 
@@ -33,7 +33,7 @@ class Search(Setup):
     smaller_pools: ClassVar[bool] = True
     instead: str = ""  #: advice for a choice of one's own, as in "take vdnn-all or vdnn-conv"
 
-    def search(self, attempt: Callable[..., Program], context: PlanContext) -> Program:
+    def search(self, attempt: Callable[..., Program], context: Context) -> Program:
         """The program of the adopted setup, with the table of all that were tried; raises `DoesNotFit`.
 
         Args:
@@ -49,7 +49,7 @@ class Search(Setup):
         planned = (attempts.plan(one, smaller=smaller) for smaller in pools[: 1 + self.smaller_pools] for one in wanted)
         return dataclasses.replace(next(filter(None, planned), frugal), tried=tuple(attempts.tried))
 
-    def untrainable(self, failure: DoesNotFit | None, context: PlanContext) -> DoesNotFit:
+    def untrainable(self, failure: DoesNotFit | None, context: Context) -> DoesNotFit:
         """The error where not even the most frugal candidate fits."""
         assert failure is not None
         failure.who = f"{context.network.name} is untrainable by {self.name}: even {self.least}"

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from refimpl.network import Layer, Step, Tensor
 from refimpl.network.kinds import LayerKind, with_new
 from refimpl.slots import questions as slots
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Window(slots.Prefetch):
     order: Literal["early", "between", "late"] = "early"
     needs: ClassVar = frozenset({"offload"})
 
-    def bind(self, context: PlanContext) -> BoundWindow:
+    def bind(self, context: Context) -> BoundWindow:
         return BoundWindow(self.silent, context)
 
 
 class BoundWindow:
-    def __init__(self, silent: tuple[LayerKind, ...], context: PlanContext) -> None:
+    def __init__(self, silent: tuple[LayerKind, ...], context: Context) -> None:
         is_loss = "softmax" in silent
         self._silent = with_new(silent, lambda traits: is_loss and traits.work == "loss")
         self._layers = context.network.layers

@@ -34,7 +34,7 @@ from refimpl.planner.instructions import (
     Wait,
 )
 from refimpl.planner.program import Program
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 from refimpl.slots.questions import Pinned
 from refimpl.slots.setup import Setup
 from refimpl.text import RefimplError, one_line, shown
@@ -129,7 +129,7 @@ class _Reader:
         every = (*network.managed, *network.resident, *network.given, *network.results)
         self.named = {tensor.name: tensor for tensor in every}
         self.workspaces: dict[int, Tensor] = {}  #: those that are allocated, by address
-        context = PlanContext(network, machine, self.whole(found["budget"]))
+        context = Context(network, machine, self.whole(found["budget"]))
         self.store: Any = pinned.bind(context) if pinned else None  #: a `BoundStore`
 
     def program(self) -> Program:

@@ -24,7 +24,7 @@ from typing import ClassVar
 
 from refimpl.network import Tensor
 from refimpl.slots import questions as slots
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class LeastRecentlyUsed(slots.Cache):
     summary: ClassVar[str] = "the least recently used tensor that the running step does not use is evicted first"
     offers: ClassVar = frozenset({"eviction", "offload"})
 
-    def bind(self, context: PlanContext) -> TensorCache:
+    def bind(self, context: Context) -> TensorCache:
         return TensorCache()
 
 

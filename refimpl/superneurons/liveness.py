@@ -14,7 +14,7 @@ from typing import ClassVar, TypeVar
 
 from refimpl.network import Step, Tensor
 from refimpl.slots import questions as slots
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 
 Name = TypeVar("Name", bound=Hashable)  #: a tensor, or the name of one
 
@@ -59,14 +59,14 @@ class Analysis(slots.Liveness):
     summary: ClassVar[str] = "every tensor is freed after its last use: one pass over the in and out sets"
     offers: ClassVar = frozenset({"release"})
 
-    def bind(self, context: PlanContext) -> Dead:
+    def bind(self, context: Context) -> Dead:
         return Dead(context)
 
 
 class Dead:
     """Step → the tensors that are freed after it."""
 
-    def __init__(self, context: PlanContext) -> None:
+    def __init__(self, context: Context) -> None:
         uses = [[*step.uses] for step in context.network.steps]
         for checkpoint, steps in context.rebuilt_from.items():  # a rebuild uses its checkpoint
             for number in steps:

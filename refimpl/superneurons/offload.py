@@ -13,7 +13,7 @@ from typing import ClassVar
 from refimpl.network.kinds import LayerKind, with_new
 from refimpl.slots import questions as slots
 from refimpl.slots.baseline import Departures
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 from refimpl.superneurons.prefetch import DISTANCE, check_distance, prefetch_step
 
 
@@ -31,7 +31,7 @@ class OffloadOutputs(slots.Offload):
     def __post_init__(self) -> None:
         check_distance(self.distance)
 
-    def bind(self, context: PlanContext) -> BoundOffloadOutputs:
+    def bind(self, context: Context) -> BoundOffloadOutputs:
         return BoundOffloadOutputs(self, context)
 
 
@@ -50,7 +50,7 @@ ALL_CHECKPOINTS = OffloadOutputs(
 
 
 class BoundOffloadOutputs(Departures):
-    def __init__(self, module: OffloadOutputs, context: PlanContext) -> None:
+    def __init__(self, module: OffloadOutputs, context: Context) -> None:
         super().__init__()
         for tensor in context.maps_across():
             producer = context.producer(tensor)

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from refimpl.network import Step, Tensor
 from refimpl.slots import questions as slots
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 from refimpl.slots.setup import SetupError
 
 DISTANCE = 3  #: steps
@@ -24,7 +24,7 @@ def check_distance(distance: int) -> None:
         raise SetupError(f"a prefetch distance of {distance} steps; it must be 0 or more")
 
 
-def prefetch_step(context: PlanContext, tensor: Tensor, distance: int) -> int:
+def prefetch_step(context: Context, tensor: Tensor, distance: int) -> int:
     """Number of the step, perhaps a forward one, that is `distance` steps before the first backward use."""
     return context.first_backward_use(tensor) - distance
 
@@ -45,12 +45,12 @@ class Ahead(slots.Prefetch):
     def __post_init__(self) -> None:
         check_distance(self.distance)
 
-    def bind(self, context: PlanContext) -> BoundAhead:
+    def bind(self, context: Context) -> BoundAhead:
         return BoundAhead(self.distance, context)
 
 
 class BoundAhead:
-    def __init__(self, distance: int, context: PlanContext) -> None:
+    def __init__(self, distance: int, context: Context) -> None:
         self._at: defaultdict[int, list[Tensor]] = defaultdict(list)
         for tensor in context.maps_across():
             fate = context.fates.get(tensor)

@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from refimpl.network import Layer, Step, Tensor
 from refimpl.slots import questions as slots
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 from refimpl.superneurons.segments import CHEAP, Segmentation, Strategy
 
 
@@ -34,7 +34,7 @@ class RecomputeSegments(slots.Recompute):
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"rebuild"})
 
-    def bind(self, context: PlanContext) -> BoundSegments:
+    def bind(self, context: Context) -> BoundSegments:
         return BoundSegments(Segmentation(self.strategy, context, self.cheap), context)
 
 
@@ -48,7 +48,7 @@ COST_AWARE = RecomputeSegments("cost", "cost-aware", "speed-centric for segments
 
 
 class BoundSegments:
-    def __init__(self, segmentation: Segmentation, context: PlanContext) -> None:
+    def __init__(self, segmentation: Segmentation, context: Context) -> None:
         self.segmentation, self._context = segmentation, context
         #: Cheap layer → the checkpoints that it is rebuilt from: of those of its segment, where that joins branches.
         self._checkpoints: dict[Layer, Iterable[Tensor]] = {}

@@ -28,7 +28,7 @@ from typing import Literal
 
 from refimpl.network import Layer, Step, Tensor
 from refimpl.network.kinds import with_new
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 
 #: Kinds of layers whose output is dropped; of those that the paper did not know, all that take one streaming pass
 #: (ours).
@@ -72,7 +72,7 @@ def segments(layers: Iterable[Layer], cheap: Sequence[str] = CHEAP) -> dict[Laye
 class Segmentation:
     """The segments of one network, the maps that they drop, and what a strategy decides for each segment."""
 
-    def __init__(self, strategy: Strategy, context: PlanContext, cheap: Sequence[str] = CHEAP) -> None:
+    def __init__(self, strategy: Strategy, context: Context, cheap: Sequence[str] = CHEAP) -> None:
         self._context = context
         self.backward: Sequence[Step] = context.network.steps[context.network.depth :]
         self.of = segments(context.network.layers, cheap)  #: cheap layer → its segment

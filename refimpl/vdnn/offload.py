@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from refimpl.network.kinds import LayerKind, with_new
 from refimpl.slots import questions as slots
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 from refimpl.slots.last_consumer import LastConsumerSends
 from refimpl.slots.window import Window
 
@@ -32,7 +32,7 @@ class OffloadInputs(slots.Offload):
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"offload"})
 
-    def bind(self, context: PlanContext) -> LastConsumerSends:
+    def bind(self, context: Context) -> LastConsumerSends:
         return LastConsumerSends([layer for layer in context.network.layers if layer.kind in self.kinds], context)
 
 

@@ -25,7 +25,7 @@ from typing import ClassVar
 from refimpl.memory.tiers import pinned_size
 from refimpl.network import Network, Step, Tensor
 from refimpl.slots import questions as slots
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 from refimpl.vdnnpp.packing import SLOTS, WORKERS, ZERO_VALUE
 from refimpl.vdnnpp.pinned import SharedBuffers
 
@@ -71,7 +71,7 @@ class Compressed(slots.Pinned):
     summary: ClassVar[str] = "on demand, and maps after a ReLU are compressed by threads of the host"
     uses_store: ClassVar[bool] = True
 
-    def bind(self, context: PlanContext) -> CompressedBuffers:
+    def bind(self, context: Context) -> CompressedBuffers:
         return CompressedBuffers(self, context)
 
     def density_of(self, network: Network) -> dict[Tensor, float]:
@@ -83,7 +83,7 @@ class Compressed(slots.Pinned):
 class CompressedBuffers(SharedBuffers):
     codec = ZERO_VALUE
 
-    def __init__(self, module: Compressed, context: PlanContext) -> None:
+    def __init__(self, module: Compressed, context: Context) -> None:
         super().__init__(context, module.limit)
         self._context, self._otherwise, self.lag = context, module.density, module.lag
         self._never_negative = never_negative(context.network)

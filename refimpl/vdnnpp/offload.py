@@ -12,7 +12,7 @@ from typing import ClassVar
 from refimpl.network import Layer, Network
 from refimpl.network.kinds import LayerKind, with_new
 from refimpl.slots import questions as slots
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 from refimpl.slots.last_consumer import LastConsumerSends
 from refimpl.slots.setup import SetupError
 
@@ -35,7 +35,7 @@ class OffloadInputsOf(slots.Offload):
         if self.every < 1:
             raise SetupError(f"every is {self.every}; it must be at least 1")
 
-    def bind(self, context: PlanContext) -> LastConsumerSends:
+    def bind(self, context: Context) -> LastConsumerSends:
         return LastConsumerSends(self.layers(context.network), context)
 
     def layers(self, network: Network) -> list[Layer]:

@@ -15,7 +15,7 @@ from refimpl.memory.free_list import FreeList
 from refimpl.memory.tiers import HOST, PINNED_BYTES, pinned_size
 from refimpl.network import Tensor
 from refimpl.slots import questions as slots
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class OnDemand(slots.Pinned):
     name: ClassVar[str] = "vdnnpp-on-demand"
     summary: ClassVar[str] = "a buffer is taken when a map leaves and given back when it returns"
 
-    def bind(self, context: PlanContext) -> SharedBuffers:
+    def bind(self, context: Context) -> SharedBuffers:
         return SharedBuffers(context, self.limit)
 
 
 class SharedBuffers:
     """Sub-allocated from the pinned arena; a map that is decompressed gets its old place back, if that is free."""
 
-    def __init__(self, context: PlanContext, limit: int | None) -> None:
+    def __init__(self, context: Context, limit: int | None) -> None:
         room = context.tiers[HOST]
         self.limits = {HOST: room if limit is None else min(limit, room)}
         self._pool = BestFitOrHome(self.limits[HOST])

@@ -21,7 +21,7 @@ from refimpl.memory import ALLOCATORS, UNLIMITED, BestFit
 from refimpl.memory.tiers import pinned_size
 from refimpl.names.least_budget import MIB, least_budget
 from refimpl.network import Call, Network, Step, Tensor
-from refimpl.planner import Codec, DoesNotFit, Launch, PlanContext, Program, Setup, plan
+from refimpl.planner import Codec, Context, DoesNotFit, Launch, Program, Setup, plan
 from refimpl.planner.device_memory import DeviceMemory
 from refimpl.planner.loop import Planner
 from refimpl.planner.mover import Mover
@@ -77,14 +77,14 @@ class OffloadSome(slots.Offload):
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"offload"})
 
-    def bind(self, context: PlanContext) -> _Leaves:
+    def bind(self, context: Context) -> _Leaves:
         drawn = random.Random(self.seed)
         chosen = [t for t in context.maps_across() if t not in context.fates and drawn.random() < self.share]
         return _Leaves(context, chosen, self.early)
 
 
 class _Leaves:
-    def __init__(self, context: PlanContext, chosen: Sequence[Tensor], early: bool) -> None:
+    def __init__(self, context: Context, chosen: Sequence[Tensor], early: bool) -> None:
         self.chosen = chosen
         self._at: dict[int, list[Tensor]] = {}
         for tensor in chosen:
@@ -110,7 +110,7 @@ class PrefetchAhead(slots.Prefetch):
     summary: ClassVar[str] = "a fixed number of steps ahead"
     needs: ClassVar = frozenset({"offload"})
 
-    def bind(self, context: PlanContext) -> _Due:
+    def bind(self, context: Context) -> _Due:
         at: dict[int, list[Tensor]] = {}
         for tensor, fate in context.fates.items():
             if fate.name == "offload":
@@ -140,7 +140,7 @@ class DropSome(slots.Recompute):
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"rebuild"})
 
-    def bind(self, context: PlanContext) -> _Drops:
+    def bind(self, context: Context) -> _Drops:
         drawn = random.Random(self.seed)
         dropped = []
         for tensor in context.maps_across():
@@ -151,7 +151,7 @@ class DropSome(slots.Recompute):
 
 
 class _Drops:
-    def __init__(self, context: PlanContext, dropped: Sequence[Tensor], frugal: bool) -> None:
+    def __init__(self, context: Context, dropped: Sequence[Tensor], frugal: bool) -> None:
         self._context, self._frugal = context, frugal
         self._dropped = set(dropped)
         self._order = dropped
@@ -203,7 +203,7 @@ class LastUsed(slots.Cache):
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"eviction"})
 
-    def bind(self, context: PlanContext) -> _Recent:
+    def bind(self, context: Context) -> _Recent:
         return _Recent()
 
 
@@ -232,7 +232,7 @@ class PooledPinned(slots.Pinned):
     name: ClassVar[str] = "pooled"
     summary: ClassVar[str] = "buffers are reused"
 
-    def bind(self, context: PlanContext) -> _PinnedPool:
+    def bind(self, context: Context) -> _PinnedPool:
         return _PinnedPool()
 
 
@@ -295,7 +295,7 @@ class Mirrored(slots.Pinned):
     name: ClassVar[str] = "mirrored"
     summary: ClassVar[str] = "every map is mirrored"
 
-    def bind(self, context: PlanContext) -> _MirroredPool:
+    def bind(self, context: Context) -> _MirroredPool:
         return _MirroredPool()
 
 
@@ -321,7 +321,7 @@ class AnyAlgorithm(slots.Algorithms):
     name: ClassVar[str] = "any"
     summary: ClassVar[str] = "drawn"
 
-    def bind(self, context: PlanContext) -> _Drawn:
+    def bind(self, context: Context) -> _Drawn:
         return _Drawn(context.machine, self)
 
 

@@ -13,7 +13,7 @@ from refimpl import OFFERED, ROOMS, slots
 from tests.messages import raises_naming
 
 PROMISED = (
-    "Builder", "DoesNotFit", "Machine", "NetworkError", "NotFinite", "PlanContext", "Program", "Setup", "SetupError",
+    "Builder", "DoesNotFit", "Machine", "NetworkError", "NotFinite", "Context", "Program", "Setup", "SetupError",
     "Trainer", "data", "machines", "networks", "plan", "presets", "slots",
 )  # fmt: skip
 

@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from refimpl import PlanContext, slots
+from refimpl import Context, slots
 from refimpl.network import Step, Tensor
 
 
@@ -44,14 +44,14 @@ class Mine(slots.Liveness):
     summary: ClassVar[str] = "nothing is released before the end"
     offers: ClassVar = frozenset({"release"})
 
-    def bind(self, context: PlanContext) -> Dead:
+    def bind(self, context: Context) -> Dead:
         return Dead(context)
 
 
 class Dead:
     """Answers for one plan."""
 
-    def __init__(self, context: PlanContext) -> None:
+    def __init__(self, context: Context) -> None:
         self.context = context
 
     def dead(self, step: Step) -> Sequence[Tensor]:

@@ -35,7 +35,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from refimpl import PlanContext, slots
+from refimpl import Context, slots
 from refimpl.network import Step, Tensor
 
 
@@ -48,14 +48,14 @@ class Rebuild(slots.Recompute):
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"rebuild"})
 
-    def bind(self, context: PlanContext) -> Rebuilding:
+    def bind(self, context: Context) -> Rebuilding:
         return Rebuilding(context)
 
 
 class Rebuilding:
     """Answers for one plan."""
 
-    def __init__(self, context: PlanContext) -> None:
+    def __init__(self, context: Context) -> None:
         self.context = context
 
     def drops(self) -> Mapping[Tensor, str]:
@@ -86,14 +86,14 @@ class Evict(slots.Cache):
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"eviction", "offload"})
 
-    def bind(self, context: PlanContext) -> Evicting:
+    def bind(self, context: Context) -> Evicting:
         return Evicting(context)
 
 
 class Evicting:
     """Answers for one plan."""
 
-    def __init__(self, context: PlanContext) -> None:
+    def __init__(self, context: Context) -> None:
         self.context = context
 
     def enter(self, tensor: Tensor) -> None:

@@ -35,7 +35,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from refimpl import PlanContext, slots
+from refimpl import Context, slots
 from refimpl.network import Step, Tensor
 
 
@@ -48,14 +48,14 @@ class Leave(slots.Offload):
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"offload"})
 
-    def bind(self, context: PlanContext) -> Leaving:
+    def bind(self, context: Context) -> Leaving:
         return Leaving(context)
 
 
 class Leaving:
     """Answers for one plan."""
 
-    def __init__(self, context: PlanContext) -> None:
+    def __init__(self, context: Context) -> None:
         self.context = context
 
     def offloads(self) -> Mapping[Tensor, str]:
@@ -75,14 +75,14 @@ class Fetch(slots.Prefetch):
     summary: ClassVar[str] = "maps come back in time"
     needs: ClassVar = frozenset({"offload"})
 
-    def bind(self, context: PlanContext) -> Fetching:
+    def bind(self, context: Context) -> Fetching:
         return Fetching(context)
 
 
 class Fetching:
     """Answers for one plan."""
 
-    def __init__(self, context: PlanContext) -> None:
+    def __init__(self, context: Context) -> None:
         self.context = context
 
     def due(self, step: Step) -> Sequence[Tensor]:

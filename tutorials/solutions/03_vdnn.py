@@ -5,14 +5,14 @@ In the notebook, after all of its cells: %run -i solutions/03_vdnn.py
 
 
 def who_sends_solved(network: Network) -> Mapping[str, str]:
-    context = PlanContext(network, titan)
+    context = Context(network, titan)
     across = {tensor for tensor in context.maps_across() if tensor.kind == "map"}
     wanted = [x for layer in network.layers if layer.kind in ALL.kinds for x in layer.inputs if x in across]
     return {tensor.name: network.steps[context.last_forward_use(tensor) - 1].layer.name for tensor in wanted}
 
 
 def the_first_sends(network: Network) -> Mapping[str, str]:
-    across = {tensor for tensor in PlanContext(network, titan).maps_across() if tensor.kind == "map"}
+    across = {tensor for tensor in Context(network, titan).maps_across() if tensor.kind == "map"}
     found: dict[str, str] = {}
     for layer in network.layers:
         if layer.kind in ALL.kinds:
@@ -54,7 +54,7 @@ assert not check_window(read_literally)
 class Ahead(MyPrefetch):
     distance: int = 3
 
-    def bind(self, context: PlanContext) -> MyRule:
+    def bind(self, context: Context) -> MyRule:
         rule = MyRule(context)
         for tensor, fate in context.fates.items():
             if fate.name == "offload":
@@ -73,7 +73,7 @@ assert not check_prefetch(Ahead(2))  # further is not always faster: now they ar
 class BesideLongEnough(MyPrefetch):
     order: ClassVar[str] = "late"
 
-    def bind(self, context: PlanContext) -> MyRule:
+    def bind(self, context: Context) -> MyRule:
         """As late as possible, but beside a step whose kernels have time left for all of the copy."""
         rule, first = MyRule(context), context.network.depth + 1
         backward = context.network.steps[context.network.depth :]

@@ -53,7 +53,7 @@ draw_segment(
 class Farthest(MyOrder):
     """Belády's: the one whose next use is farthest away."""
 
-    def __init__(self, context: PlanContext) -> None:
+    def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.wanted = {
             tensor: sorted({step.number for step in steps} | set(context.rebuilt_from.get(tensor, ())))

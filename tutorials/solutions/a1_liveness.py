@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from refimpl import PlanContext, slots
+from refimpl import Context, slots
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Mine(slots.Liveness):
     summary: ClassVar[str] = "every tensor is released after its last use"
     offers: ClassVar = frozenset({"release"})
 
-    def bind(self, context: PlanContext) -> slots.Releases:
+    def bind(self, context: Context) -> slots.Releases:
         releases = slots.Releases()
         for tensor, uses in context.uses.items():
             if tensor in context.fates:

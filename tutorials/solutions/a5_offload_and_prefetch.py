@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from refimpl import PlanContext, slots
+from refimpl import Context, slots
 from refimpl.network import Step, Tensor
 
 
@@ -19,14 +19,14 @@ class Leave(slots.Offload):
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"offload"})
 
-    def bind(self, context: PlanContext) -> Leaving:
+    def bind(self, context: Context) -> Leaving:
         return Leaving(context)
 
 
 class Leaving:
     """Answers for one plan."""
 
-    def __init__(self, context: PlanContext) -> None:
+    def __init__(self, context: Context) -> None:
         self.context = context
         waiting = [t for t in context.maps_across() if t.managed and self.gap(t) > 2]
         waiting.sort(key=lambda t: -self.gap(t))
@@ -74,14 +74,14 @@ class Fetch(slots.Prefetch):
     summary: ClassVar[str] = "as late as the seconds allow"
     needs: ClassVar = frozenset({"offload"})
 
-    def bind(self, context: PlanContext) -> Fetching:
+    def bind(self, context: Context) -> Fetching:
         return Fetching(context)
 
 
 class Fetching:
     """Answers for one plan."""
 
-    def __init__(self, context: PlanContext) -> None:
+    def __init__(self, context: Context) -> None:
         machine, steps, first = context.machine, context.network.steps, context.network.depth
         begins, now = [], 0.0  # of every step, in seconds
         for step in steps:

@@ -31,7 +31,7 @@ from refimpl.names.machines import named as machine
 from refimpl.names.networks import build
 from refimpl.names.presets import PRESETS, baseline, setup
 from refimpl.network import Network
-from refimpl.planner import DoesNotFit, PlanContext, Setup, TooSlow, plan
+from refimpl.planner import Context, DoesNotFit, Setup, TooSlow, plan
 from refimpl.report.tables import Table
 from refimpl.studies.bench import written
 from refimpl.studies.bench.written import verdict, versions
@@ -199,7 +199,7 @@ def measure_tuner(turns: int) -> float:
 def measure_given_up(turns: int) -> float:
     """The least processor time of a plan of `GIVEN_UP` that may take a twentieth more than the floor, in some turns."""
     network, chosen = build(GIVEN_UP.network, GIVEN_UP.batch), machine(GIVEN_UP.machine)
-    maps = Maps(PlanContext(network, chosen))
+    maps = Maps(Context(network, chosen))
     everything_leaves = seed(fates_of(maps, tau=0.0, q=8), OnceDrained())
 
     def run() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.network import Step, Tensor
-from refimpl.planner import PlanContext
+from refimpl.planner import Context
 from refimpl.slots import questions as slots
 
 
@@ -20,12 +20,12 @@ class Rematerialized(slots.Recompute):
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"rebuild"})
 
-    def bind(self, context: PlanContext) -> BoundRematerialized:
+    def bind(self, context: Context) -> BoundRematerialized:
         return BoundRematerialized(context)
 
 
 class BoundRematerialized:
-    def __init__(self, context: PlanContext) -> None:
+    def __init__(self, context: Context) -> None:
         self.context = context
 
     def drops(self) -> Mapping[Tensor, str]:

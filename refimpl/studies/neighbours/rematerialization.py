@@ -29,7 +29,7 @@ from typing import ClassVar
 
 from refimpl.machine.seconds import fastest_seconds
 from refimpl.network import Tensor
-from refimpl.planner import PlanContext, Setup
+from refimpl.planner import Context, Setup
 from refimpl.slots import questions as slots
 from refimpl.slots.baseline import FastestThatFits, LayerWise
 from refimpl.studies.neighbours.on_demand import Rematerialized
@@ -45,12 +45,12 @@ class LeastCost(slots.Cache):
     needs: ClassVar = frozenset({"release", "rebuild"})
     offers: ClassVar = frozenset({"eviction"})
 
-    def bind(self, context: PlanContext) -> CheapestGoes:
+    def bind(self, context: Context) -> CheapestGoes:
         return CheapestGoes(context, self.neighbours)
 
 
 class CheapestGoes:
-    def __init__(self, context: PlanContext, neighbours: bool = True) -> None:
+    def __init__(self, context: Context, neighbours: bool = True) -> None:
         self._neighbours = neighbours
         self.seconds: dict[Tensor, float] = {}  #: to compute a tensor once more, in-place steps included
         self.links: tuple[defaultdict[Tensor, list[Tensor]], ...] = defaultdict(list), defaultdict(list)

@@ -23,14 +23,14 @@ from typing import ClassVar
 
 from refimpl.memory import FirstFit
 from refimpl.network import Step, Tensor
-from refimpl.planner import BASELINE, PlanContext, Search, Setup, SetupError
+from refimpl.planner import BASELINE, Context, Search, Setup, SetupError
 from refimpl.slots import questions as slots
 from refimpl.slots.baseline import LayerWise, MemoryOptimal, Releases
 from refimpl.studies.neighbours.on_demand import BoundRematerialized
 from refimpl.studies.optimum.rotor import ChainPlan, is_chain, room_in, stages
 
 
-def planned(context: PlanContext, slack: float) -> ChainPlan:
+def planned(context: Context, slack: float) -> ChainPlan:
     """The schedule for the budget less a share `slack` of what is left for maps."""
     network = context.network
     if not is_chain(network):
@@ -49,12 +49,12 @@ class RotorRecompute(slots.Recompute):
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"rebuild"})
 
-    def bind(self, context: PlanContext) -> BoundSchedule:
+    def bind(self, context: Context) -> BoundSchedule:
         return BoundSchedule(context, planned(context, self.slack))
 
 
 class BoundSchedule(BoundRematerialized):
-    def __init__(self, context: PlanContext, plan: ChainPlan) -> None:
+    def __init__(self, context: Context, plan: ChainPlan) -> None:
         super().__init__(context)
         self._plan = plan
         self._of = {layer: number for number, stage in enumerate(plan.stages) for layer in stage.layers}
@@ -98,7 +98,7 @@ class RotorLiveness(slots.Liveness):
     needs: ClassVar = frozenset({"rebuild"})
     offers: ClassVar = frozenset({"release"})
 
-    def bind(self, context: PlanContext) -> Releases:
+    def bind(self, context: Context) -> Releases:
         releases, plan = LayerWise().bind(context), planned(context, self.slack)
         for stage in map(plan.stages.__getitem__, plan.dropping):
             for x in stage.layers[0].inputs:

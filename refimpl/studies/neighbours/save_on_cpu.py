@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from refimpl.planner import PlanContext, Setup
+from refimpl.planner import Context, Setup
 from refimpl.slots import questions as slots
 from refimpl.slots.baseline import Departures, FastestThatFits, LayerWise
 
@@ -33,7 +33,7 @@ class SavedMaps(slots.Offload):
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"offload"})
 
-    def bind(self, context: PlanContext) -> Departures:
+    def bind(self, context: Context) -> Departures:
         departures = Departures()
         backward = context.network.depth + 1
         for tensor in context.maps_across():

@@ -21,7 +21,7 @@ from typing import ClassVar, NamedTuple
 from refimpl.combined import Dropped, Fates
 from refimpl.combined.carried_out import BoundDropped
 from refimpl.network import Tensor
-from refimpl.planner import PlanContext, Setup
+from refimpl.planner import Context, Setup
 from refimpl.slots import questions as slots
 from refimpl.slots.baseline import FastestThatFits, LayerWise
 from refimpl.studies.transformers.yardsticks import passages
@@ -41,7 +41,7 @@ class SegmentPlan(NamedTuple):
         return self.between + self.inside
 
 
-def kept_maps(context: PlanContext, budget: float) -> SegmentPlan:
+def kept_maps(context: Context, budget: float) -> SegmentPlan:
     """Algorithm 3: a segment ends at the first candidate where its maps exceed the budget, in bytes."""
     crossing = {tensor for tensor in context.maps_across() if tensor.kind == "map"}
     candidates, kept, segment = set(passages(context.network.layers)), set[Tensor](), 0
@@ -66,13 +66,13 @@ class Sublinear(slots.Recompute):
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"rebuild"})
 
-    def bind(self, context: PlanContext) -> BoundDropped:
+    def bind(self, context: Context) -> BoundDropped:
         kept = (kept_maps(context, self.segment) if self.segment else searched(context)).kept
         maps = [tensor for tensor in context.maps_across() if tensor.kind == "map"]
         return Dropped(Fates.of({tensor.name: "drop" for tensor in maps if tensor not in kept})).bind(context)
 
 
-def searched(context: PlanContext) -> SegmentPlan:
+def searched(context: Context) -> SegmentPlan:
     """The plan of fewest bytes for budgets around √(xy), where x and y are those of a budget of 0."""
     each = kept_maps(context, 0)
     middle = sqrt(each.between * each.inside)

@@ -24,7 +24,7 @@ from typing import Any
 from refimpl.machine import Choice, Machine
 from refimpl.machine.seconds import fastest_seconds
 from refimpl.network import Call, Network, Step, Tensor
-from refimpl.planner import PlanContext
+from refimpl.planner import Context
 from refimpl.text import RefimplError
 
 #: What plans have to respect, and the programme does not.
@@ -256,7 +256,7 @@ class Programme:
 
 def crossings(network: Network, machine: Machine, budget: int) -> list[Crossing]:
     """The maps that some step does not use between their last forward and first backward use; without small ones."""
-    context = PlanContext(network, machine, budget)
+    context = Context(network, machine, budget)
     maps = [tensor for tensor in context.maps_across() if tensor.managed]
     small = sum(tensor.nbytes for tensor in maps) / SMALL
     calls = [(step, call) for step in network.steps for call in step.calls]
@@ -274,7 +274,7 @@ def crossings(network: Network, machine: Machine, budget: int) -> list[Crossing]
     return found
 
 
-def rebuild_seconds(tensor: Tensor, context: PlanContext) -> float:
+def rebuild_seconds(tensor: Tensor, context: Context) -> float:
     """Seconds that the forward calls that make a map take at least within the budget.
 
     A step that makes several maps is shared among them.
@@ -287,7 +287,7 @@ def rebuild_seconds(tensor: Tensor, context: PlanContext) -> float:
     return seconds
 
 
-def alone_seconds(call: Call, context: PlanContext) -> float:
+def alone_seconds(call: Call, context: Context) -> float:
     """Seconds of a call, by the fastest algorithm whose workspace fits beside its operands."""
     if not call.choosable:
         return context.machine.seconds(call)

@@ -22,7 +22,7 @@ from refimpl.combined.seeds import ADDRESSES, EARLY
 from refimpl.machine import Machine
 from refimpl.memory import BestFit, BothEnds
 from refimpl.network import Network, Tensor
-from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, plan
+from refimpl.planner import Context, DoesNotFit, Program, Setup, plan
 from refimpl.slots.baseline import FastestThatFits, MemoryOptimal, NoCache, NoPrefetch, PerformanceOptimal
 from refimpl.slots.errors import TooSlow
 from refimpl.studies.optimum.bound import floor_seconds, rebuild_seconds
@@ -87,7 +87,7 @@ def exhaustive(
     Returns:
         Of programs that are equally fast, the first in the order of enumeration.
     """
-    context = PlanContext(network, machine, budget)
+    context = Context(network, machine, budget)
     maps = sorted(crossing_maps(network, machine), key=lambda tensor: (-tensor.nbytes, tensor.name))[:most]
     at_least = {tensor.name: rebuild_seconds(tensor, context) for tensor in maps}
     floor = floor_seconds(network, machine)
@@ -121,7 +121,7 @@ def exhaustive(
 
 def crossing_maps(network: Network, machine: Machine) -> list[Tensor]:
     """The maps that have a fate."""
-    return [tensor for tensor in PlanContext(network, machine).maps_across() if tensor.managed]
+    return [tensor for tensor in Context(network, machine).maps_across() if tensor.managed]
 
 
 def every(maps: Sequence[Tensor], words: Sequence[Word]) -> Iterator[Fates]:

@@ -24,7 +24,7 @@ from refimpl.machine.measure import time_copies
 from refimpl.names import by_name, presets
 from refimpl.names.networks import build
 from refimpl.network import Call, Network, Step
-from refimpl.planner import CopyIn, CopyOut, PlanContext, Program, Setup, plan
+from refimpl.planner import Context, CopyIn, CopyOut, Program, Setup, plan
 from refimpl.report.figures import choices
 from refimpl.report.markdown import slug, write_measurement
 from refimpl.report.tables import Column, Table, count, in_units, percent
@@ -238,7 +238,7 @@ class SameAlgorithms(slots.Algorithms):
     def as_in(cls, program: Program) -> SameAlgorithms:
         return cls(choices(program))
 
-    def bind(self, context: PlanContext) -> SameAlgorithms:
+    def bind(self, context: Context) -> SameAlgorithms:
         return self
 
     def choose(self, step: Step, call: Call, largest_hole: int, free_when_drained: int) -> Choice:

@@ -27,7 +27,7 @@ from refimpl.combined import Dropped, Fates
 from refimpl.combined.carried_out import BoundDropped
 from refimpl.network import Layer, Network, Tensor
 from refimpl.network.kinds import LayerKind
-from refimpl.planner import PlanContext
+from refimpl.planner import Context
 from refimpl.slots import questions as slots
 
 
@@ -92,7 +92,7 @@ class PerBlock(slots.Recompute):
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"rebuild"})
 
-    def bind(self, context: PlanContext) -> BoundDropped:
+    def bind(self, context: Context) -> BoundDropped:
         have_fates = set(context.maps_across())
         dropped = [x.name for block in blocks(context.network) for x in inside(block) if x in have_fates]
         return Dropped(Fates.of(dict.fromkeys(dropped, "drop"))).bind(context)
@@ -111,7 +111,7 @@ class OfKinds(slots.Recompute):
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"rebuild"})
 
-    def bind(self, context: PlanContext) -> BoundDropped:
+    def bind(self, context: Context) -> BoundDropped:
         have_fates = set(context.maps_across())
         chosen = [layer for layer in context.network.layers if layer.kind in self.kinds]
         dropped = [y.name for layer in chosen for y in layer.outputs if y in have_fates]

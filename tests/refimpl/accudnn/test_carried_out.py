@@ -14,7 +14,7 @@ from refimpl.names import presets
 from refimpl.names.largest_batch import attempt, unlimited
 from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.planner import DoesNotFit, PlanContext, Program, plan
+from refimpl.planner import Context, DoesNotFit, Program, plan
 from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_bytes, machine
@@ -77,7 +77,7 @@ def test_late_beside_another_paper_s_offload(preset: str) -> None:
 
 
 def test_only_maps_that_leave_have_deadlines() -> None:
-    context = PlanContext(build("alexnet", 16), TITAN_X)
+    context = Context(build("alexnet", 16), TITAN_X)
     everything = Model.of(context).candidates
     named = {tensor.name: tensor for tensor in context.uses}
     left, kept = everything[1::2], everything[::2]

@@ -19,7 +19,7 @@ from refimpl.names.largest_batch import attempt, unlimited_baseline
 from refimpl.names.least_budget import remedies
 from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, SetupError, plan
+from refimpl.planner import Context, DoesNotFit, Program, Setup, SetupError, plan
 from refimpl.planner.loop import Planner
 from refimpl.report.tables import tried_table
 from refimpl.slots.search import Trial
@@ -206,14 +206,14 @@ def played(fits: str, network: Network, budget: int) -> tuple[Program | None, li
         return plan(network, setup, TITAN_X, UNLIMITED if fits in setup.name else 1024)
 
     try:
-        return ACCUDNN.search(attempted, PlanContext(network, TITAN_X, budget)), asked
+        return ACCUDNN.search(attempted, Context(network, TITAN_X, budget)), asked
     except DoesNotFit:
         return None, asked
 
 
 def test_the_last_resorts_in_their_order() -> None:
     network = build("tiny-vgg", 32)
-    least = Model.of(PlanContext(network, TITAN_X, UNLIMITED)).least()
+    least = Model.of(Context(network, TITAN_X, UNLIMITED)).least()
     nothing, asked = played("no candidate at all", network, int(1.2 * least))
     assert nothing is None and len(asked) <= MOST_PLANS
     last = [

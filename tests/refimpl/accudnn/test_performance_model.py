@@ -22,7 +22,7 @@ from refimpl.machine import MACHINES, Choice
 from refimpl.memory import UNLIMITED
 from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.planner import DoesNotFit, PlanContext, Setup, plan
+from refimpl.planner import Context, DoesNotFit, Setup, plan
 from refimpl.planner.loop import Planner
 from refimpl.slots.baseline import LayerWise
 from tests.refimpl.drawn_networks import networks
@@ -35,7 +35,7 @@ LAYER_WISE = Setup("layer-wise", liveness=LayerWise())
 
 
 def model_of(network: Network, on: object = TITAN_X) -> Model:
-    return Model.of(PlanContext(network, on, UNLIMITED))  # type: ignore[arg-type]
+    return Model.of(Context(network, on, UNLIMITED))  # type: ignore[arg-type]
 
 
 @given(networks(layers=14))
@@ -136,7 +136,7 @@ def test_it_trains_in_the_least_and_in_nothing_less(network: Network, share: flo
 
 def test_dropped_maps_are_not_alive_while_they_are_idle() -> None:
     network = build("tiny-resnet", 8)
-    context = PlanContext(network, TITAN_X, UNLIMITED)
+    context = Context(network, TITAN_X, UNLIMITED)
     drops = DropSome(1.0, kinds=("relu", "batchnorm")).bind(context)
     context.decide("drop", "some", drops.drops())
     model = Model.of(context)
@@ -151,7 +151,7 @@ def test_caps_hold_what_is_left_for_a_workspace() -> None:
     caps = caps_within(model, model.candidates, model.least())
     assert caps and model.capped(caps).held(model.candidates).max() <= model.least()
     assert caps_within(model, model.candidates, model.least() - 1) is None
-    context = PlanContext(network, TITAN_X, model.least())
+    context = Context(network, TITAN_X, model.least())
     assert offloaded_candidates(context)[1] == []  # nothing is offloaded yet
 
 

@@ -12,7 +12,7 @@ from refimpl.backend import CopiesEarly, CopiesLate, Drawn, LegalOrder, ProgramO
 from refimpl.combined.papers import ACCUDNN
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network
-from refimpl.planner import DoesNotFit, PlanContext, plan
+from refimpl.planner import Context, DoesNotFit, plan
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trainer
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import machine
@@ -32,7 +32,7 @@ shares = st.floats(0, 1)
 def trains_to_the_bit(network: Network, share: float, order: LegalOrder, slow: bool) -> bool:
     """A budget between the model's least and what everything holds; whether a program was found."""
     on = SLOW_LINK if slow else MACHINE
-    model = Model.of(PlanContext(network, on, UNLIMITED))
+    model = Model.of(Context(network, on, UNLIMITED))
     budget = int(model.least() + share * (model.base.max() - model.least()))
     try:
         program = plan(network, ACCUDNN, on, budget)

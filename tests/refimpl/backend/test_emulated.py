@@ -23,7 +23,7 @@ from refimpl.memory import UNLIMITED
 from refimpl.names import presets
 from refimpl.names.machines import named as machine
 from refimpl.names.networks import build
-from refimpl.planner import CopyIn, CopyOut, Launch, PlanContext, Program, Wait, plan
+from refimpl.planner import Context, CopyIn, CopyOut, Launch, Program, Wait, plan
 from refimpl.planner.verify import Unsafe, verify
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import dense_network, differing, small_program, trained, trainer
@@ -40,7 +40,7 @@ def planned(network: str, preset: str) -> Program:
     made, wanted = build(network, 4), cast(Any, presets.setup(preset, {}))
     if preset != "accudnn":
         return least_plan(made, wanted, KEEPS_UP, 0.3)
-    model = Model.of(PlanContext(made, H100, UNLIMITED))
+    model = Model.of(Context(made, H100, UNLIMITED))
     return plan(made, wanted, H100, int(0.8 * model.least() + 0.2 * model.base.max()))
 
 

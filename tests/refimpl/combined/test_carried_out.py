@@ -16,7 +16,7 @@ from refimpl.memory import BestFit, BothEnds
 from refimpl.names.largest_batch import least_conceivable
 from refimpl.names.networks import build
 from refimpl.network import VDNN, Builder, Conventions, Network, Tensor
-from refimpl.planner import CopyIn, DoesNotFit, PlanContext, Program, Setup, plan
+from refimpl.planner import Context, CopyIn, DoesNotFit, Program, Setup, plan
 from refimpl.slots.baseline import FastestThatFits, LayerWise, MemoryOptimal, NoCache
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trained
 from tests.refimpl.drawn_networks import networks
@@ -31,7 +31,7 @@ ZOO = ("lenet", "tiny-vgg", "tiny-resnet", "tiny-inception", "tiny-resnet:supern
 def drawn_setup(network: Network, lot: random.Random) -> Setup:
     """Any fates, and any of the modules that may be beside them."""
     words: dict[str, Word] = {}
-    for tensor in PlanContext(network, MACHINE).maps_across():
+    for tensor in Context(network, MACHINE).maps_across():
         words[tensor.name] = lot.choice(WORDS[:2] if tensor is network.input else WORDS)
     return setup_with(
         Fates.of(words),
@@ -118,7 +118,7 @@ def test_what_is_dropped_once_is_rebuilt_once_and_again_means_every_time() -> No
 
 def test_a_chain_begins_where_a_map_is_there() -> None:
     network, _ = chained({})
-    context = PlanContext(network, MACHINE)
+    context = Context(network, MACHINE)
     bound = Dropped(Fates.of({"n1": "drop", "n2": "drop", "n3": "drop"})).bind(context)
     step = network.layer("n4").backward
     named = {tensor.name: tensor for tensor in network.managed}
@@ -135,7 +135,7 @@ def test_a_chain_begins_where_a_map_is_there() -> None:
 def test_a_source_is_needed_no_longer_than_the_last_rebuild_from_it() -> None:
     """n1 to n5 are rebuilt at one go, from conv; later steps find them on the device."""
     network, _ = chained({})
-    context = PlanContext(network, MACHINE)
+    context = Context(network, MACHINE)
     bound = Dropped(Fates.of({f"n{number}": "drop" for number in range(1, 6)})).bind(context)
     named = {tensor.name: tensor for tensor in network.managed}
     assert bound.sources() == {named["conv"]: [network.layer("n6").backward.number]}
@@ -151,7 +151,7 @@ def prefetches(program: Program, why: str = "prefetch") -> dict[str, int]:
 
 def begins(network: Network, module: InTime, budget: int = UNLIMITED, link: float = 12.8e9) -> dict[str, int]:
     """Map → the step at which its copy in begins, where every map is offloaded."""
-    fates = Fates.of({t.name: "offload" for t in PlanContext(network, MACHINE).maps_across()})
+    fates = Fates.of({t.name: "offload" for t in Context(network, MACHINE).maps_across()})
     setup = setup_with(fates, prefetch=module, algorithms=MemoryOptimal())
     program = plan(network, setup, machine(link), budget)
     return {it.tensor.name: it.step for it in program.instructions if isinstance(it, CopyIn) and it.why == "prefetch"}
@@ -167,7 +167,7 @@ def test_a_longer_lead_and_a_slower_link_copy_in_earlier() -> None:
 
 def test_must_hold_counts_a_map_that_is_away_only_where_it_is_used() -> None:
     network, _ = chained({})
-    context = PlanContext(network, MACHINE)
+    context = Context(network, MACHINE)
     named: dict[str, Tensor] = {tensor.name: tensor for tensor in network.managed}
     before = must_hold(context)
     context.decide("offload", "test", {named["n1"]: "test"})

@@ -7,7 +7,7 @@ import pytest
 from refimpl.combined import FarthestNextUse, OnceDrained
 from refimpl.machine import MACHINES
 from refimpl.names.networks import build
-from refimpl.planner import PlanContext
+from refimpl.planner import Context
 
 pytestmark = pytest.mark.combined
 
@@ -16,7 +16,7 @@ TITAN_X = MACHINES["titan-x"]
 
 def test_the_tensor_needed_last_goes_first_and_of_equals_the_largest() -> None:
     network = build("tiny-resnet", 4)
-    context = PlanContext(network, TITAN_X)
+    context = Context(network, TITAN_X)
     cache = FarthestNextUse().bind(context)
     maps = context.maps_across()
     for tensor in maps:
@@ -38,7 +38,7 @@ def test_the_tensor_needed_last_goes_first_and_of_equals_the_largest() -> None:
 def test_kernels_wait_for_a_copy_rather_than_run_slowly() -> None:
     """The hole is too small for the fast algorithm, and what drains would make it large enough."""
     network = build("vgg16", 8)
-    context = PlanContext(network, TITAN_X)
+    context = Context(network, TITAN_X)
     chooser = OnceDrained().bind(context)
     step, call = next(
         (s, c) for s in network.steps for c in s.calls if c.choosable and context.machine.choices(c)[0].workspace_bytes

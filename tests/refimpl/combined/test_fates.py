@@ -10,7 +10,7 @@ from refimpl.combined import Fates
 from refimpl.combined.fates import by_name
 from refimpl.machine import MACHINES
 from refimpl.names.networks import build
-from refimpl.planner import PlanContext, SetupError
+from refimpl.planner import Context, SetupError
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.combined
@@ -34,7 +34,7 @@ def test_a_change_leaves_the_first_as_it_was() -> None:
 
 
 def test_a_misspelt_map_and_a_dropped_batch_are_refused_in_one_line() -> None:
-    maps = by_name(PlanContext(build("alexnet", 2), MACHINES["titan-x"]))
+    maps = by_name(Context(build("alexnet", 2), MACHINES["titan-x"]))
     with raises_naming(SetupError, "con1", "conv1"):
         Fates.of({"con1": "offload"}).check(maps)
     with raises_naming(SetupError, "input"):

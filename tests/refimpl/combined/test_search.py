@@ -26,7 +26,7 @@ from refimpl.names.largest_batch import attempt
 from refimpl.names.least_budget import least_budget
 from refimpl.names.networks import build
 from refimpl.network import Conventions, Network
-from refimpl.planner import DoesNotFit, PlanContext, Program, Search, Setup, SetupError, TooSlow, plan
+from refimpl.planner import Context, DoesNotFit, Program, Search, Setup, SetupError, TooSlow, plan
 from refimpl.slots.errors import AddressesDoNotFit
 from tests.matrix import some
 from tests.messages import raises_naming
@@ -48,8 +48,8 @@ def small(network: str = "tiny-resnet", share: float = 0.55) -> tuple[Network, M
     return net, on, int(share * peak)
 
 
-def judge_of(network: Network, on: Machine, budget: int, most: int = 50) -> tuple[Judge, PlanContext, Maps]:
-    context = PlanContext(network, on, budget)
+def judge_of(network: Network, on: Machine, budget: int, most: int = 50) -> tuple[Judge, Context, Maps]:
+    context = Context(network, on, budget)
     maps = Maps(context)
     return (
         Judge(

@@ -25,7 +25,7 @@ import refimpl
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit
 from refimpl.planner.heading import opaque_shares
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 from tests.refimpl.importing.torchvision_models import POLICIES, model, torchvision_models
 from tests.refimpl.importing.torchvision_survey import SIZES, classifiers, mib, table
 
@@ -94,7 +94,7 @@ def held_by_pytorch(module: Any, run: Callable[[Any], Any], inputs: Any) -> int:
 
 def predicted(network: Network) -> int:
     """Bytes of the maps between forward and backward."""
-    across = PlanContext(network, refimpl.machines.titan_x).maps_across()
+    across = Context(network, refimpl.machines.titan_x).maps_across()
     return sum(tensor.nbytes for tensor in across if tensor.kind == "map")
 
 

@@ -22,7 +22,7 @@ from refimpl.planner.heading import heading, opaque_shares
 from refimpl.report.json import plan_json
 from refimpl.report.tables import plan_table
 from refimpl.report.uncounted import uncounted
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 from refimpl.text import MachineError
 from tests.messages import raises_naming
 
@@ -178,7 +178,7 @@ def described(name: str, keeps: str = "pytorch-cpu", **how: Any) -> tuple[Any, N
 
 def crossing(network: Network) -> int:
     """Bytes of the maps between forward and backward."""
-    across = PlanContext(network, refimpl.machines.titan_x).maps_across()
+    across = Context(network, refimpl.machines.titan_x).maps_across()
     return sum(tensor.nbytes for tensor in across if tensor.kind == "map")
 
 

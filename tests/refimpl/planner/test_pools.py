@@ -10,7 +10,7 @@ from refimpl.machine import MACHINES
 from refimpl.memory.base import GRANULARITY
 from refimpl.names.networks import build
 from refimpl.names.presets import setup
-from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, TooSlow, plan
+from refimpl.planner import Context, DoesNotFit, Program, Setup, TooSlow, plan
 from refimpl.planner.pools import HALVINGS, MIB, STEPS, TRIED, largest_smaller
 from refimpl.slots.errors import PoolDoesNotFit
 from tests.matrix import diagonal
@@ -153,7 +153,7 @@ def test_a_search_tries_smaller_pools_where_no_candidate_fits_all_of_the_budget(
             return plan(network, one, TITAN_X, GIB)
         raise misfit()
 
-    program = wanted.search(attempt, PlanContext(network, TITAN_X, GIB))  # type: ignore[attr-defined]
+    program = wanted.search(attempt, Context(network, TITAN_X, GIB))  # type: ignore[attr-defined]
     whole = ["none (p)", "conv (p)", "all (p)", "conv (greedy)", "all (greedy)"]
     again = [(name, True) for name in whole[:3]]
     assert asked == [("all (m)", None), *((name, False) for name in whole), *again]

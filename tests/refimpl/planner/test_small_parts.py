@@ -14,7 +14,7 @@ from refimpl.names.largest_batch import unlimited, unlimited_baseline
 from refimpl.names.networks import lenet
 from refimpl.network import Network, Tensor
 from refimpl.network.tensor import Kind
-from refimpl.planner import BASELINE, Launch, PlanContext, plan
+from refimpl.planner import BASELINE, Context, Launch, plan
 from refimpl.planner.cache_of_maps import CacheOfMaps
 from refimpl.planner.heading import Opaque, heading, mark, opaque_shares
 from refimpl.planner.losses import Losses
@@ -62,11 +62,11 @@ def test_what_a_program_loses_is_waits_slower_algorithms_and_rebuilds() -> None:
 def test_the_hosts_memory_holds_the_batch_and_the_results_first() -> None:
     network = lenet(4)
     fixed = sum(pinned_size(nbytes) for nbytes in (4 * 4 * 28 * 28, 4 * 4, 4 * 4))  # images, labels, losses
-    left = PlanContext(network, machine().with_tiers([Tier("host", fixed + 7)]))
+    left = Context(network, machine().with_tiers([Tier("host", fixed + 7)]))
     assert left.tiers == {"host": 7} and left.budget == machine().memory_bytes
     with raises_naming(DoesNotFit, "the batch and the results", "host"):
-        PlanContext(network, machine().with_tiers([Tier("host", fixed - 1)]))
-    unlimited_tier = PlanContext(network, machine(), 77)
+        Context(network, machine().with_tiers([Tier("host", fixed - 1)]))
+    unlimited_tier = Context(network, machine(), 77)
     assert unlimited_tier.tiers["host"] == UNLIMITED and unlimited_tier.budget == 77
 
 

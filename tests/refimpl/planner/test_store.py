@@ -21,7 +21,7 @@ from refimpl.planner.instructions import FromStore, ToStore
 from refimpl.planner.order import Block, Order
 from refimpl.planner.store import pinned_memory
 from refimpl.slots.baseline import NoPrefetch
-from refimpl.slots.context import PlanContext
+from refimpl.slots.context import Context
 from refimpl.slots.errors import PinnedDoesNotFit
 from refimpl.vdnnpp import Compressed, OnDemand
 from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, PrefetchAhead, least_plan, machine, setup
@@ -44,7 +44,7 @@ class Desk:
         self.clock = Clock(4)
         self.order = Order(4, self.clock)
         self.device: set[Tensor] = set()
-        self.host = pinned_memory(module, PlanContext(NETWORK, self.machine), self.order, self.device)
+        self.host = pinned_memory(module, Context(NETWORK, self.machine), self.order, self.device)
         for tensor in (NETWORK.input, NETWORK.labels):
             self.host.fix(tensor, valid=True)
         self.blocks: dict[Tensor, Block] = {}

@@ -9,7 +9,7 @@ import pytest
 import refimpl
 from refimpl.memory import ALLOCATORS
 from refimpl.names.presets import PRESETS
-from refimpl.planner import SLOTS, PlanContext, SetupError
+from refimpl.planner import SLOTS, Context, SetupError
 from refimpl.slots import questions as slots
 from refimpl.slots.baseline import LayerWise, NetworkWide
 from refimpl.slots.planner_only import PoolSearch
@@ -82,7 +82,7 @@ def test_the_adopted_trial_has_the_programs_setup_and_its_seconds() -> None:
 
 
 class Nameless(slots.Offload):
-    def bind(self, context: PlanContext) -> slots.BoundOffload:
+    def bind(self, context: Context) -> slots.BoundOffload:
         raise AssertionError("a setup without a name for it is not planned")
 
 

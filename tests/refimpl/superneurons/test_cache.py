@@ -18,7 +18,7 @@ from refimpl import vdnn
 from refimpl.machine import MACHINES, Machine
 from refimpl.names.networks import build
 from refimpl.network import Builder, Conventions, Network, Tensor
-from refimpl.planner import CopyIn, CopyOut, DoesNotFit, PlanContext, Program, Setup, plan
+from refimpl.planner import Context, CopyIn, CopyOut, DoesNotFit, Program, Setup, plan
 from refimpl.planner.instructions import Launch
 from refimpl.planner.limits import PassLimits
 from refimpl.planner.loop import Planner
@@ -106,7 +106,7 @@ class Twin:
 
 
 class ByList(LeastRecentlyUsed):
-    def bind(self, context: PlanContext) -> Any:
+    def bind(self, context: Context) -> Any:
         return Twin()
 
 
@@ -120,7 +120,7 @@ ACTIONS = st.tuples(
 
 @given(st.lists(ACTIONS, max_size=60))
 def test_the_victim_is_always_the_twins(drawn: list[tuple[str, Tensor, set[Tensor]]]) -> None:
-    cache, twin = LeastRecentlyUsed().bind(PlanContext(trunk(1), MACHINE)), Twin()
+    cache, twin = LeastRecentlyUsed().bind(Context(trunk(1), MACHINE)), Twin()
     for action, tensor, locked in drawn:
         there = tensor in twin.list
         if action == "come or use":
@@ -158,7 +158,7 @@ def test_whole_plans_are_the_twins(network: Network, recompute: Any, distance: i
 class FirstInFirstOut(LeastRecentlyUsed):
     """Wrong: what came first goes first, however often it has been used since."""
 
-    def bind(self, context: PlanContext) -> Any:
+    def bind(self, context: Context) -> Any:
         class Cache(TensorCache):
             def touch(self, tensor: Tensor) -> None:
                 pass
@@ -169,7 +169,7 @@ class FirstInFirstOut(LeastRecentlyUsed):
 def test_a_hit_moves_the_entry_to_the_front() -> None:
     first, second = TENSORS[:2]
     for module, victim in ((LeastRecentlyUsed(), second), (FirstInFirstOut(), first)):
-        cache = module.bind(PlanContext(trunk(1), MACHINE))
+        cache = module.bind(Context(trunk(1), MACHINE))
         cache.enter(first)
         cache.enter(second)
         cache.touch(first)
@@ -219,7 +219,7 @@ class Watched:
 class IgnoresLocks(LeastRecentlyUsed):
     """Wrong: the last goes, even if it is in use."""
 
-    def bind(self, context: PlanContext) -> Any:
+    def bind(self, context: Context) -> Any:
         return WithoutLocks()
 
 
@@ -231,7 +231,7 @@ class WithoutLocks(TensorCache):
 class IgnoresEverything(LeastRecentlyUsed):
     """Wrong twice: the one that came first goes, even if it is in use, and however often."""
 
-    def bind(self, context: PlanContext) -> Any:
+    def bind(self, context: Context) -> Any:
         class Cache(WithoutLocks):
             def touch(self, tensor: Tensor) -> None:
                 pass

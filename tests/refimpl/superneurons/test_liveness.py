@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from refimpl.machine import MACHINES
 from refimpl.names.networks import build
 from refimpl.network import SUPERNEURONS, Builder, Network, Tensor
-from refimpl.planner import PlanContext, plan
+from refimpl.planner import Context, plan
 from refimpl.slots.baseline import LayerWise
 from refimpl.superneurons import ALL_CHECKPOINTS, CHECKPOINTS, COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC
 from refimpl.superneurons import presets as stages
@@ -100,9 +100,9 @@ def test_twins_on_drawn_networks(network: Network) -> None:
     assert released(made, last_uses(uses)) == out_sets(uses, made)
 
 
-def bound(network: Network, which: str) -> PlanContext:
+def bound(network: Network, which: str) -> Context:
     """A context in which maps have fates, as the planner makes it."""
-    context = PlanContext(network, K40C)
+    context = Context(network, K40C)
     if which in ("speed", "memory", "cost", "both"):
         how = {"speed": SPEED_CENTRIC, "memory": MEMORY_CENTRIC}.get(which, COST_AWARE).bind(context)
         context.decide("drop", "test", how.drops())
@@ -113,7 +113,7 @@ def bound(network: Network, which: str) -> PlanContext:
     return context
 
 
-def lives(context: PlanContext) -> list[list[Hashable]]:
+def lives(context: Context) -> list[list[Hashable]]:
     """What each step uses, if a map with a fate has two lives, one in forward and one in backward."""
     uses: list[list[Hashable]] = []
     for step in context.network.steps:
@@ -179,12 +179,12 @@ def test_a_checkpoint_stays_until_its_segment_has_been_rebuilt() -> None:
     network = b.build()
     source, reader = network.layer("source").y, network.layer("reader")
 
-    def goes(context: PlanContext) -> list[int]:
+    def goes(context: Context) -> list[int]:
         module = Analysis().bind(context)
         return [step.number for step in network.steps if source in module.dead(step)]
 
     assert goes(bound(network, "memory")) == [reader.backward.number]
-    assert goes(PlanContext(network, K40C)) == [2]  # DROPOUT's forward: if the analysis did not know, it would be lost
+    assert goes(Context(network, K40C)) == [2]  # DROPOUT's forward: if the analysis did not know, it would be lost
 
 
 # -- in linear time ----------------------------------------------------------------------------------------------------

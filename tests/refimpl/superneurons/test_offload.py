@@ -15,7 +15,7 @@ from refimpl.machine import MACHINES
 from refimpl.memory.tiers import pinned_size
 from refimpl.names.networks import build
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Network, Tensor
-from refimpl.planner import CopyIn, CopyOut, Free, PlanContext, Program, Record, Setup, SetupError, Wait, plan
+from refimpl.planner import Context, CopyIn, CopyOut, Free, Program, Record, Setup, SetupError, Wait, plan
 from refimpl.slots.baseline import BufferAMap, Buffers, NoPrefetch
 from refimpl.slots.questions import Place
 from refimpl.superneurons import ALL_CHECKPOINTS, CHECKPOINTS, SPEED_CENTRIC, Ahead, OffloadOutputs
@@ -34,7 +34,7 @@ PLENTY = 1 << 40  #: bytes
 
 def leaving(network: Network, module: OffloadOutputs) -> dict[str, str]:
     """Map → the layer after whose forward it leaves."""
-    bound = module.bind(PlanContext(network, K40C))
+    bound = module.bind(Context(network, K40C))
     return {tensor.name: step.layer.name for step in network.steps for tensor in bound.leaves(step)}
 
 
@@ -88,7 +88,7 @@ def test_a_map_that_a_relu_overwrites_leaves_once_that_is_done() -> None:
 class BehindItsProducer(OffloadOutputs):
     """Wrong where a ReLU works in place: what leaves is not yet what backward reads."""
 
-    def bind(self, context: PlanContext) -> BoundOffloadOutputs:
+    def bind(self, context: Context) -> BoundOffloadOutputs:
         bound = super().bind(context)
         early = [(context.producer(tensor), tensor) for tensors in bound._at.values() for tensor in tensors]
         bound._at.clear()
@@ -255,7 +255,7 @@ def test_what_an_eviction_took_comes_back_ahead_too() -> None:
         budget = roomy.peak_bytes * 9 // 10
         ahead = plan(one, cached(), machine(), budget)
         ahead.verify()
-        context = PlanContext(one, K40C)
+        context = Context(one, K40C)
         came = copies(ahead, CopyIn, "prefetch")
         assert came and ahead.counts.evicted_bytes > 0
         for tensor in (t for t in one.managed if t.name in came):
@@ -273,7 +273,7 @@ def test_what_was_dropped_is_rebuilt_and_never_fetched() -> None:
     fetched = {i.tensor for i in program.instructions if isinstance(i, CopyIn)}
     assert dropped and program.counts.evicted_bytes > 0 and program.counts.recomputed_layers > 0
     assert not dropped & fetched
-    context = PlanContext(program.network, K40C)
+    context = Context(program.network, K40C)
     context.decide("drop", "test", dict.fromkeys(dropped, "test"))
     ahead = Ahead().bind(context)
     asked = {tensor for step in program.network.steps for tensor in ahead.due(step)}
@@ -338,7 +338,7 @@ def pinned(tensors: list[Tensor]) -> int:
 class _ForAll(Buffers):
     """Wrong: every map has its buffer from the start, whether it moves or not."""
 
-    def __init__(self, context: PlanContext) -> None:
+    def __init__(self, context: Context) -> None:
         super().__init__(context.tiers)
         self._places = {tensor: Buffers.place(self, tensor) for tensor in context.maps_across()}
 
@@ -347,7 +347,7 @@ class _ForAll(Buffers):
 
 
 class ForAll(BufferAMap):
-    def bind(self, context: PlanContext) -> Buffers:
+    def bind(self, context: Context) -> Buffers:
         return _ForAll(context)
 
 

@@ -9,7 +9,7 @@ import pytest
 from refimpl.machine import MACHINES
 from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.planner import DoesNotFit, Launch, PlanContext, plan
+from refimpl.planner import Context, DoesNotFit, Launch, plan
 from refimpl.studies.bench import plan_times as planner_bench
 from refimpl.superneurons import LeastRecentlyUsed
 from refimpl.superneurons import presets as stages
@@ -26,7 +26,7 @@ class Counting(LeastRecentlyUsed):
 
     asked: list[str] = field(default_factory=list, compare=False)
 
-    def bind(self, context: PlanContext) -> TensorCache:
+    def bind(self, context: Context) -> TensorCache:
         return _Counting(self.asked)
 
 

@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 from refimpl import vdnn
 from refimpl.names.networks import build
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Layer, Network, Step, Tensor
-from refimpl.planner import CopyOut, Launch, PlanContext, Program, Setup, plan
+from refimpl.planner import Context, CopyOut, Launch, Program, Setup, plan
 from refimpl.planner.mover import Mover, Workspace
 from refimpl.slots import questions as slots
 from refimpl.slots.baseline import NoOffload, NoPrefetch
@@ -169,7 +169,7 @@ def watched(network: Network, how: RecomputeSegments, offload: object = None) ->
 
 
 def segmentation(network: Network, how: RecomputeSegments = COST_AWARE) -> Segmentation:
-    return how.bind(PlanContext(network, MACHINE)).segmentation
+    return how.bind(Context(network, MACHINE)).segmentation
 
 
 def chain(*kinds: str, conventions: Conventions = SUPERNEURONS) -> Network:
@@ -255,7 +255,7 @@ def test_a_cheap_join_makes_one_segment_of_those_that_it_joins() -> None:
 def test_a_map_before_a_cheap_join_is_rebuilt_from_its_own_checkpoint() -> None:
     """The other side's checkpoint is not kept for it."""
     network = joined()
-    bound = dataclasses.replace(MEMORY_CENTRIC, cheap=(*CHEAP, "join")).bind(PlanContext(network, MACHINE))
+    bound = dataclasses.replace(MEMORY_CENTRIC, cheap=(*CHEAP, "join")).bind(Context(network, MACHINE))
     reasons = {tensor.name: why for tensor, why in bound.drops().items()}
     assert reasons["right"] == "its layer can run again from second"
     assert reasons["relu"] == "its layer can run again from first and second"
@@ -735,7 +735,7 @@ def test_a_chain_in_forward_leaves_what_a_forward_step_will_still_read() -> None
     b.join(norm, other, name="both")
     b.fc(2)
     b.softmax()
-    memory_centric = MEMORY_CENTRIC.bind(PlanContext(b.build(), MACHINE))
+    memory_centric = MEMORY_CENTRIC.bind(Context(b.build(), MACHINE))
     for step, freed in ((other.forward, []), (other.backward, [norm.y])):
         assert [*memory_centric.chain(left.y, step, lambda tensor: False)] == [
             (norm.forward, []),
@@ -803,7 +803,7 @@ class ByHand(RecomputeSegments):
 
     keeps: tuple[bool, ...] = ()
 
-    def bind(self, context: PlanContext) -> BoundSegments:
+    def bind(self, context: Context) -> BoundSegments:
         found = Segmentation("speed", context)
         for segment, keeps in zip(either(found), self.keeps, strict=True):
             segment.keeps = keeps

@@ -16,7 +16,7 @@ from refimpl.machine import MACHINES, Choice, Machine
 from refimpl.memory import BlockHeap, Pool
 from refimpl.names.networks import build
 from refimpl.network import Builder, Call, Network, Step
-from refimpl.planner import Allocate, DoesNotFit, Free, Launch, PlanContext, Program, Setup, plan
+from refimpl.planner import Allocate, Context, DoesNotFit, Free, Launch, Program, Setup, plan
 from refimpl.slots.baseline import Chooser, MemoryOptimal
 from refimpl.superneurons import DynamicWorkspace
 from refimpl.superneurons import presets as stages
@@ -67,12 +67,12 @@ class Watched(DynamicWorkspace):
     heap: WatchedHeap = field(default_factory=WatchedHeap)
     chosen: list[tuple[Call, Choice]] = field(default_factory=list, compare=False)
 
-    def bind(self, context: PlanContext) -> Chooser:
+    def bind(self, context: Context) -> Chooser:
         return _Watching(self, context)
 
 
 class _Watching(Chooser):
-    def __init__(self, module: Watched, context: PlanContext) -> None:
+    def __init__(self, module: Watched, context: Context) -> None:
         super().__init__(context, lambda step, choices, hole, drained: module.pick(choices, hole))
         self._machine, self._module = context.machine, module
 
@@ -188,7 +188,7 @@ def test_each_pass_and_each_step_chooses_on_its_own() -> None:
 def test_one_call_by_the_hole() -> None:
     """Every workspace of a call's choices is the threshold from which on it, or a faster one, is taken."""
     network = paper("alexnet")
-    bound = DynamicWorkspace().bind(PlanContext(network, K40C))
+    bound = DynamicWorkspace().bind(Context(network, K40C))
     for layer in network.layers:
         for step in (layer.forward, layer.backward):
             for call in (call for call in step.calls if call.choosable):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from refimpl.machine import MACHINES
 from refimpl.network import Builder, Layer, Network, Tensor
-from refimpl.planner import PlanContext
+from refimpl.planner import Context
 from refimpl.slots.last_consumer import LastConsumerSends
 from tests.refimpl.drawn_networks import networks
 
@@ -34,7 +34,7 @@ def forked() -> Network:
 
 def sends(network: Network, chosen: list[Layer]) -> dict[str, list[str]]:
     """Layer → the maps that it sends."""
-    bound = LastConsumerSends(chosen, PlanContext(network, TITAN_X))
+    bound = LastConsumerSends(chosen, Context(network, TITAN_X))
     assert not any(bound.leaves(step) for step in network.steps[network.depth :])
     found = {step.layer.name: [x.name for x in bound.leaves(step)] for step in network.steps[: network.depth]}
     return {layer: maps for layer, maps in found.items() if maps}
@@ -54,7 +54,7 @@ def test_no_chosen_reader_no_offload() -> None:
 
 def test_a_map_that_has_a_fate_keeps_it() -> None:
     network = forked()
-    context = PlanContext(network, TITAN_X)
+    context = Context(network, TITAN_X)
     dropped = network.layer("trunk").y
     context.decide("drop", "test", {dropped: "test"})
     assert dropped not in LastConsumerSends(network.layers, context).offloads()
@@ -62,7 +62,7 @@ def test_a_map_that_has_a_fate_keeps_it() -> None:
 
 def test_the_reason_names_the_first_chosen_reader() -> None:
     network = forked()
-    bound = LastConsumerSends([network.layer("second"), network.layer("third")], PlanContext(network, TITAN_X))
+    bound = LastConsumerSends([network.layer("second"), network.layer("third")], Context(network, TITAN_X))
     assert bound.offloads() == {network.layer("trunk").y: "an input of second"}
 
 
@@ -94,7 +94,7 @@ def test_the_last_use_is_where_the_paper_counts_to_zero(network: Network, kinds:
 
 @given(networks(), KINDS)
 def test_a_map_leaves_once_in_forward_and_only_if_backward_needs_it(network: Network, kinds: list[str]) -> None:
-    context = PlanContext(network, TITAN_X)
+    context = Context(network, TITAN_X)
     bound = LastConsumerSends([layer for layer in network.layers if layer.kind in kinds], context)
     leaving = [(x, step) for step in network.steps for x in bound.leaves(step)]
     assert len({x for x, _ in leaving}) == len(leaving) == len(bound.offloads())

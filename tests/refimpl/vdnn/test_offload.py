@@ -8,7 +8,7 @@ from hypothesis import given
 from refimpl.machine import MACHINES
 from refimpl.names.networks import build
 from refimpl.network import Builder, Network
-from refimpl.planner import PlanContext, plan
+from refimpl.planner import Context, plan
 from refimpl.vdnn.offload import ALL, CONV, OffloadInputs
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import setup
@@ -21,7 +21,7 @@ TITAN_X = MACHINES["titan-x"]
 
 def leaving(network: Network, module: OffloadInputs) -> dict[str, str]:
     """Map → the layer whose forward sends it out."""
-    bound = module.bind(PlanContext(network, TITAN_X))
+    bound = module.bind(Context(network, TITAN_X))
     return {x.name: step.layer.name for step in network.steps for x in bound.leaves(step)}
 
 
@@ -67,7 +67,7 @@ def test_offloaded_are_the_inputs_of_the_chosen_kinds_that_backward_needs(
     name: str, batch: int, module: OffloadInputs
 ) -> None:
     network = build(name, batch)
-    context = PlanContext(network, TITAN_X)
+    context = Context(network, TITAN_X)
     read = {x for layer in network.layers if layer.kind in module.kinds for x in layer.inputs}
     assert set(module.bind(context).offloads()) == read & set(context.maps_across())
     relus = {layer.name for layer in network.layers if layer.in_place}
@@ -76,7 +76,7 @@ def test_offloaded_are_the_inputs_of_the_chosen_kinds_that_backward_needs(
 
 @given(networks())
 def test_vdnn_conv_offloads_a_part_of_what_vdnn_all_does(network: Network) -> None:
-    some, every = (set(one.bind(PlanContext(network, TITAN_X)).offloads()) for one in (CONV, ALL))
+    some, every = (set(one.bind(Context(network, TITAN_X)).offloads()) for one in (CONV, ALL))
     assert some <= every
 
 
@@ -108,8 +108,8 @@ def test_bytes_offloaded_of_googlenet(module: OffloadInputs, gib: float) -> None
 def test_all_is_every_map_that_is_a_buffer_of_its_own() -> None:
     """GoogLeNet keeps no map that its feature extraction reads; 603 MiB of them only CONCATs read."""
     network = build("googlenet", 128)
-    context = PlanContext(network, TITAN_X)
+    context = Context(network, TITAN_X)
     kept = set(context.maps_across()) - set(ALL.bind(context).offloads())
     assert {x.name for x in kept} == {"average", "softmax"}
-    without = OffloadInputs(("conv", "pool"), "before", "").bind(PlanContext(network, TITAN_X)).offloads()
+    without = OffloadInputs(("conv", "pool"), "before", "").bind(Context(network, TITAN_X)).offloads()
     assert sum(x.nbytes for x in ALL.bind(context).offloads().keys() - without.keys()) == 603.3125 * 2**20

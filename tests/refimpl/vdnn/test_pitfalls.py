@@ -29,13 +29,13 @@ from refimpl.names.networks import build
 from refimpl.network import Builder, Layer, Network, Tensor
 from refimpl.planner import (
     COMPUTE,
+    Context,
     CopyIn,
     CopyOut,
     DoesNotFit,
     Free,
     Instruction,
     Launch,
-    PlanContext,
     Program,
     Record,
     Setup,
@@ -130,7 +130,7 @@ class SentByUse(OffloadInputs):
 
     use: int = 0
 
-    def bind(self, context: PlanContext) -> LastConsumerSends:
+    def bind(self, context: Context) -> LastConsumerSends:
         bound = super().bind(context)
         wrong: defaultdict[int, list[Tensor]] = defaultdict(list)
         for x in bound.offloads():
@@ -210,7 +210,7 @@ def test_3_a_prefetch_waits_for_whoever_had_its_block_before() -> None:
 class HoldsY(LayerWise):
     """Wrong: what a CONV made stays until the CONV's own backward is done, as if that read it."""
 
-    def bind(self, context: PlanContext) -> Releases:
+    def bind(self, context: Context) -> Releases:
         releases = super().bind(context)
         backward = {step.layer: step.number for step in context.network.steps if not step.forward}
         for tensor in context.maps_across():
@@ -380,7 +380,7 @@ class Remembers(Window):
 
     marks: set[Layer] = field(default_factory=set)
 
-    def bind(self, context: PlanContext) -> BoundWindow:
+    def bind(self, context: Context) -> BoundWindow:
         bound = super().bind(context)
         bound._prefetched = self.marks
         return bound

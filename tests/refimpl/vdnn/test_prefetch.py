@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from refimpl.machine import MACHINES
 from refimpl.names.networks import build
 from refimpl.network import Builder, Layer, Network
-from refimpl.planner import DoesNotFit, PlanContext, Setup, plan
+from refimpl.planner import Context, DoesNotFit, Setup, plan
 from refimpl.slots.window import Window
 from refimpl.vdnn.offload import ALL, LITERAL, WINDOW
 from tests.messages import raises_naming
@@ -85,8 +85,8 @@ def test_the_window_ends_at_a_conv_that_sent_nothing() -> None:
     assert bound.find_prefetch_layer(last) is None  # it is marked; the next one looked at is a CONV
 
 
-def context_with_offloads(network: Network, names: set[str]) -> PlanContext:
-    context = PlanContext(network, TITAN_X)
+def context_with_offloads(network: Network, names: set[str]) -> Context:
+    context = Context(network, TITAN_X)
     context.decide("offload", "test", {t: "test" for t in network.managed if t.name in names})
     return context
 
@@ -117,7 +117,7 @@ def test_vgg16_of_256_images_fits_12_gib_by_one_reading_and_not_by_the_other() -
 
 def found_by(network: Network, window: Window) -> list[tuple[Layer, Layer]]:
     """(Searching layer, layer that it finds), in backward order, under vDNN-all."""
-    context = PlanContext(network, TITAN_X)
+    context = Context(network, TITAN_X)
     context.decide("offload", "test", ALL.bind(context).offloads())
     bound = window.bind(context)
     sent = {x: network.steps[context.last_forward_use(x) - 1].layer for x in context.fates}
@@ -166,7 +166,7 @@ def test_a_concat_gives_way_to_the_next_conv() -> None:
     """GoogLeNet: a CONCAT sends four maps, which one search brings back together."""
     network = build("googlenet", 8)
     found = found_by(network, WINDOW)
-    context = PlanContext(network, TITAN_X)
+    context = Context(network, TITAN_X)
     context.decide("offload", "test", ALL.bind(context).offloads())
     bound = WINDOW.bind(context)
     due = {step.layer.name: [x.name for x in bound.due(step)] for step in network.steps if not step.forward}

@@ -12,7 +12,7 @@ from refimpl.machine import MACHINES
 from refimpl.names.networks import build
 from refimpl.network import Builder, Network
 from refimpl.network.conventions import VDNNPP
-from refimpl.planner import PlanContext, SetupError, plan
+from refimpl.planner import Context, SetupError, plan
 from refimpl.vdnnpp import ALL, ALTERNATE_CONV, CONV, OffloadInputsOf, static
 from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import networks
@@ -26,7 +26,7 @@ SETS = (ALL, CONV, ALTERNATE_CONV)
 
 def leaving(network: Network, module: OffloadInputsOf) -> dict[str, str]:
     """Map → the layer whose forward sends it out."""
-    bound = module.bind(PlanContext(network, TITAN_X))
+    bound = module.bind(Context(network, TITAN_X))
     return {x.name: step.layer.name for step in network.steps for x in bound.leaves(step)}
 
 

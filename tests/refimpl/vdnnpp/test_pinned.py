@@ -19,7 +19,7 @@ from refimpl.names.networks import build
 from refimpl.names.presets import setup
 from refimpl.network import VDNN, Builder, Conventions, Network, Tensor
 from refimpl.network.conventions import VDNNPP
-from refimpl.planner import CopyIn, CopyOut, DoesNotFit, PlanContext, Program, Setup, plan
+from refimpl.planner import Context, CopyIn, CopyOut, DoesNotFit, Program, Setup, plan
 from refimpl.planner.instructions import FromStore, ToStore
 from refimpl.slots.baseline import BufferAMap
 from refimpl.slots.errors import PinnedDoesNotFit
@@ -113,7 +113,7 @@ def test_a_map_is_compressed_only_between_its_relu_and_backward() -> None:
     b.softmax()
     network = b.build()
     assert relu.y is conv.y
-    buffers = Compressed().bind(PlanContext(network, GTX_970))
+    buffers = Compressed().bind(Context(network, GTX_970))
     compressed = [buffers.bytes_in_store(conv.y, step) is not None for step in network.steps]
     assert compressed == [relu.forward.number <= step.number <= network.depth for step in network.steps]
 

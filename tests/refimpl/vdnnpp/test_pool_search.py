@@ -28,7 +28,7 @@ from refimpl.names.modules import MODULES
 from refimpl.names.networks import build
 from refimpl.network import Builder, Layer, Network
 from refimpl.network.conventions import VDNNPP
-from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, SetupError, plan
+from refimpl.planner import Context, DoesNotFit, Program, Setup, SetupError, plan
 from refimpl.planner.limits import PassLimits
 from refimpl.planner.loop import Planner
 from refimpl.planner.planning import Planning
@@ -725,8 +725,8 @@ def test_one_plan_has_the_traces_of_all_lags_whatever_the_modules(
             assert TracesOfLags(roomy)[lag] == trace_of(planned(drawn, wanted, machine(link), UNLIMITED, lag))
 
 
-class Watched(PlanContext):
-    """A plan context that knows whether a module has read the pool's bytes."""
+class Watched(Context):
+    """A context that knows whether a module has read the pool's bytes."""
 
     was_read = False
 
@@ -737,7 +737,7 @@ class Watched(PlanContext):
 
 
 def test_every_module_that_reads_the_pools_bytes_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refimpl.planner.loop.PlanContext", Watched)
+    monkeypatch.setattr("refimpl.planner.loop.Context", Watched)
     base = presets.setup("vdnnpp-all", {"liveness": "layer-wise", "offload": "accudnn-everything"})
     keeping, reading = presets.setup("baseline"), []
     for slot, known in MODULES.items():

@@ -9,7 +9,7 @@ from refimpl.machine import MACHINES
 from refimpl.names.networks import build
 from refimpl.network import Builder, Network
 from refimpl.network.conventions import VDNNPP
-from refimpl.planner import PlanContext, plan
+from refimpl.planner import Context, plan
 from refimpl.slots.questions import Prefetch
 from refimpl.vdnnpp import ALL, CONV, WINDOW, WINDOW_LATE, OffloadInputsOf, static
 from tests.refimpl.drawn_networks import networks
@@ -75,7 +75,7 @@ def test_a_poolings_backward_searches_too_and_a_softmaxs_does_not() -> None:
 @given(networks())
 def test_a_relus_and_a_softmaxs_backward_ask_for_nothing(network: Network) -> None:
     """On any network, forked ones included; each map is prefetched once."""
-    context = PlanContext(network, TITAN_X)
+    context = Context(network, TITAN_X)
     context.decide("offload", "test", ALL.bind(context).offloads())
     bound = WINDOW.bind(context)
     asked = [(step, tensor) for step in network.steps for tensor in bound.due(step)]

@@ -9,7 +9,7 @@ from refimpl.memory import FirstFit
 from refimpl.names import presets
 from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.planner import DoesNotFit, PlanContext, Program, Search, Setup, SetupError, plan
+from refimpl.planner import Context, DoesNotFit, Program, Search, Setup, SetupError, plan
 from refimpl.vdnnpp import VDNNPP_DYN
 from tests.messages import raises_naming
 
@@ -77,7 +77,7 @@ def test_the_order_by_what_fits_and_nothing_else(fits: int) -> None:
             plan(network, setup, TITAN_X, 1024)  # raises
         return plan(network, setup, TITAN_X, PLENTY)
 
-    program = VDNNPP_DYN.search(played, PlanContext(network, TITAN_X, PLENTY))
+    program = VDNNPP_DYN.search(played, Context(network, TITAN_X, PLENTY))
     assert program.setup.name == f"vdnnpp-dyn: {ORDER[fits]}"
     assert asked == ORDER[: fits + 1] == [trial.setup for trial in program.tried]
 

@@ -31,7 +31,7 @@ from refimpl.names import presets
 from refimpl.names.largest_batch import attempt, unlimited, unlimited_baseline
 from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.planner import PlanContext, Program, Setup, plan
+from refimpl.planner import Context, Program, Setup, plan
 from refimpl.slots.baseline import LayerWise, NoPrefetch
 from refimpl.slots.questions import BoundPrefetch, Prefetch
 from refimpl.studies.reproduce.accudnn import published
@@ -99,7 +99,7 @@ def least_without_loss(network: Network, machine: Machine) -> int:
     """The smallest budget tried in which an iteration is as fast as with unlimited memory; to 1 % of it."""
     seconds = LOSS * unlimited_baseline(network, machine).planned_seconds
     high = unlimited_baseline(network, machine).peak_bytes
-    low = Model.of(PlanContext(network, machine, UNLIMITED)).least()
+    low = Model.of(Context(network, machine, UNLIMITED)).least()
     while high - low > high // 100:
         middle = (low + high) // 2
         program = attempt(network, ACCUDNN, machine, middle)
@@ -314,7 +314,7 @@ class PolicyRow:
 
 def budget_at(network: Network, machine: Machine, x: float) -> int:
     """Bytes: a share of the way from the least that the model can train in to the baseline's peak."""
-    least = Model.of(PlanContext(network, machine, UNLIMITED)).least()
+    least = Model.of(Context(network, machine, UNLIMITED)).least()
     return int(least + x * (unlimited_baseline(network, machine).peak_bytes - least))
 
 
@@ -360,7 +360,7 @@ class AsEarlyAsRoom(Prefetch):
     order: Literal["early", "between", "late"] = field(default="early", init=False)
     needs: ClassVar = frozenset({"offload"})
 
-    def bind(self, context: PlanContext) -> BoundPrefetch:
+    def bind(self, context: Context) -> BoundPrefetch:
         model, maps = offloaded_candidates(context)
         coming = with_room(model, {one: one.last_use + 1 for one in maps}, int((1 - self.free) * context.budget))
         return Late(tuple((one.name, step) for one, step in coming.items())).bind(context)

@@ -28,7 +28,7 @@ from refimpl.machine import MACHINES
 from refimpl.names.largest_batch import attempt
 from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.planner import PlanContext, Program, Setup, plan
+from refimpl.planner import Context, Program, Setup, plan
 from refimpl.slots import questions as slots
 from refimpl.slots.baseline import NoPrefetch, NoRecompute, Releases
 from refimpl.studies.reproduce.evaluation import moved_bytes, out_bytes
@@ -47,7 +47,7 @@ class NothingFreed(slots.Liveness):
     name: ClassVar[str] = "nothing-freed"
     summary: ClassVar[str] = "every tensor stays until the iteration ends"
 
-    def bind(self, context: PlanContext) -> Releases:
+    def bind(self, context: Context) -> Releases:
         return Releases()
 
 

@@ -22,7 +22,7 @@ from refimpl.memory import UNLIMITED
 from refimpl.names.networks import build
 from refimpl.network import Layer, Network
 from refimpl.network.accounting import network_wide_bytes
-from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, plan
+from refimpl.planner import Context, DoesNotFit, Program, Setup, plan
 from refimpl.slots.baseline import NoOffload
 from refimpl.studies.reproduce.evaluation import titled
 from refimpl.studies.reproduce.published import Found, Published, Reproduced, Watch
@@ -312,7 +312,7 @@ def reuse(watch: Watch) -> Found:
 def waits(network: Network) -> list[ReuseRow]:
     """A row a layer that vDNN-all offloads the input of; the network is a chain."""
     steps = Oracle(network).timeline.steps()
-    across = PlanContext(network, TITAN_X).maps_across()
+    across = Context(network, TITAN_X).maps_across()
     rows = []
     for layer in network.layers:
         if layer.kind not in ALL.kinds or layer.x not in across:

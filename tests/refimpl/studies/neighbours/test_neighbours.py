@@ -15,7 +15,7 @@ from refimpl.backend import ProgramOrder
 from refimpl.machine import MACHINES
 from refimpl.names.presets import NEIGHBOURS, setup
 from refimpl.network import Builder, Network
-from refimpl.planner import DoesNotFit, PlanContext, Setup, SetupError, plan
+from refimpl.planner import Context, DoesNotFit, Setup, SetupError, plan
 from refimpl.slots.baseline import MemoryOptimal
 from refimpl.studies.neighbours import CHEN, DTR, ROTOR, SAVE_ON_CPU
 from refimpl.studies.neighbours.rematerialization import CheapestGoes, LeastCost
@@ -101,7 +101,7 @@ def test_of_equal_layers_the_root_is_kept_and_each_runs_once_more_at_most(number
 
 
 def test_a_segment_of_given_bytes() -> None:
-    context = PlanContext(equal_layers(12), OWN)
+    context = Context(equal_layers(12), OWN)
     dropped = Sublinear(3 * MAP).bind(context).drops()
     kept = [number for number, layer in enumerate(context.network.layers[:12], 1) if layer.y not in dropped]
     assert kept == [4, 8, 12]
@@ -124,7 +124,7 @@ def test_the_papers_residual_network_of_1000_layers_in_a_seventh_for_30_per_cent
 
 
 def test_cost_over_size_times_staleness_with_the_neighbourhood_that_is_gone() -> None:
-    context = PlanContext(equal_layers(6), OWN)
+    context = Context(equal_layers(6), OWN)
     maps = [layer.y for layer in context.network.layers[:6]]
     cache = CheapestGoes(context)
     for tensor in maps:

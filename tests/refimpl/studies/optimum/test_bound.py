@@ -18,7 +18,7 @@ from refimpl.memory import UNLIMITED
 from refimpl.names.networks import build
 from refimpl.names.presets import PRESETS, baseline
 from refimpl.network import Call, Network, Step, Tensor
-from refimpl.planner import DoesNotFit, PlanContext, Setup, plan
+from refimpl.planner import Context, DoesNotFit, Setup, plan
 from refimpl.slots.baseline import FastestThatFits, LayerWise
 from refimpl.studies.optimum import bound as bound_module
 from refimpl.studies.optimum.bound import (
@@ -146,7 +146,7 @@ def test_a_step_that_makes_several_maps_is_paid_for_once() -> None:
     network = build("tiny-resnet:superneurons", 2)
     fork = next(layer for layer in network.layers if layer.kind == "fork")
     found = {one.tensor: one for one in crossings(network, TITAN_X, UNLIMITED)}
-    paid = sum(rebuild_seconds(copy, PlanContext(network, TITAN_X)) for copy in fork.outputs)
+    paid = sum(rebuild_seconds(copy, Context(network, TITAN_X)) for copy in fork.outputs)
     assert paid == pytest.approx(sum(map(TITAN_X.seconds, fork.forward.calls)))
     early = [one for one in found.values() if one.made < one.last]
     assert early, "a map can leave before its last forward use"
@@ -157,10 +157,10 @@ def test_a_rebuild_takes_an_algorithm_whose_workspace_fits_beside_its_operands()
     conv2 = next(tensor for tensor in network.managed if tensor.name == "conv2")
     call = next(call for step in network.steps for call in step.calls if call.choosable and conv2 in call.writes)
     fastest, _, slower, *_ = TITAN_X.choices(call)
-    found = [rebuild_seconds(conv2, PlanContext(network, TITAN_X, room)) for room in (UNLIMITED, budget)]
+    found = [rebuild_seconds(conv2, Context(network, TITAN_X, room)) for room in (UNLIMITED, budget)]
     assert fastest.workspace_bytes > budget // 4 and slower.workspace_bytes < 1 << 20
     assert found[1] - found[0] == pytest.approx(slower.seconds - fastest.seconds)
-    assert rebuild_seconds(conv2, PlanContext(network, TITAN_X, network.resident_bytes)) == float("inf")
+    assert rebuild_seconds(conv2, Context(network, TITAN_X, network.resident_bytes)) == float("inf")
 
 
 @pytest.mark.slow

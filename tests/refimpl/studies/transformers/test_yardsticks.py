@@ -10,7 +10,7 @@ import refimpl
 from refimpl.machine import MACHINES
 from refimpl.names.presets import setup
 from refimpl.network import Builder, Network
-from refimpl.planner import PlanContext
+from refimpl.planner import Context
 from refimpl.studies.transformers.block_bytes import block_maps, probabilities, units
 from refimpl.studies.transformers.yardsticks import PER_BLOCK, YARDSTICKS, blocks, inside, passages
 from tests.refimpl.backend.running import differing, plain_training, trained
@@ -87,7 +87,7 @@ def test_a_block_has_16_units_and_a_gated_one_more() -> None:
 
 def test_each_blocks_input_is_kept_and_the_rest_dropped() -> None:
     network = small_gpt()
-    dropped = PER_BLOCK.bind(PlanContext(network, MACHINE)).drops()
+    dropped = PER_BLOCK.bind(Context(network, MACHINE)).drops()
     found = blocks(network)
     for one in found:
         assert one.before.outputs[0] not in dropped
