@@ -16,7 +16,8 @@ from refimpl.accudnn.performance_model import Candidate, Model, within
 from refimpl.accudnn.schedule import scheduled
 from refimpl.network import Step, Tensor
 from refimpl.slots import questions as slots
-from refimpl.slots.baseline import Chooser, Departures, least
+from refimpl.slots.algorithms import Chooser, least
+from refimpl.slots.baseline import Departures
 from refimpl.slots.context import Context
 
 

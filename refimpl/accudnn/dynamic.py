@@ -19,7 +19,8 @@ from refimpl.accudnn.carried_out import Capped, Everything, Late, modules_of, st
 from refimpl.accudnn.choice import TRIED, Decision, caps_within, choose
 from refimpl.accudnn.performance_model import Model
 from refimpl.memory import Allocator, BestFit, FirstFit
-from refimpl.slots.baseline import LayerWise, MemoryOptimal, NoOffload, NoPrefetch
+from refimpl.slots.algorithms import MemoryOptimal
+from refimpl.slots.baseline import LayerWise, NoOffload, NoPrefetch
 from refimpl.slots.context import Context
 from refimpl.slots.errors import AddressesDoNotFit
 from refimpl.slots.planner_only import PoolSearch

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from refimpl.backend.run_errors import RunError
 from refimpl.planner import DoesNotFit, Program, SetupError, plan
-from refimpl.slots.baseline import LayerWise, MemoryOptimal, NoCache, NoOffload, NoPrefetch, NoRecompute
+from refimpl.slots.algorithms import MemoryOptimal
+from refimpl.slots.baseline import LayerWise, NoCache, NoOffload, NoPrefetch, NoRecompute
 
 
 def inference_program(training: Program) -> Program:

@@ -19,7 +19,7 @@ from refimpl.names.presets import NEIGHBOURS, PRESETS
 from refimpl.network.conventions import SUFFIXES
 from refimpl.planner import Setup
 from refimpl.report.markdown import markdown_table
-from refimpl.slots.setup import parameters, text_of
+from refimpl.slots.module_text import parameters, text_of
 from refimpl.text import counted, size
 
 MACHINES_HEAD = ["name", "memory", "TFLOP/s", "GB/s", "link GB/s", "SMs", "catalogue"]

@@ -13,7 +13,8 @@ from refimpl.machine.seconds import fastest_seconds
 from refimpl.network import Step, Tensor
 from refimpl.planner import Context
 from refimpl.slots import questions as slots
-from refimpl.slots.baseline import Chooser, Departures, fastest_within
+from refimpl.slots.algorithms import Chooser, fastest_within
+from refimpl.slots.baseline import Departures
 
 # -- recompute ---------------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,8 @@ from refimpl.machine import Machine
 from refimpl.memory import BothEnds
 from refimpl.network import Network
 from refimpl.planner import BASELINE, DoesNotFit, Program, Search, Setup, SetupError, TooSlow, plan
-from refimpl.slots.baseline import FastestThatFits, MemoryOptimal, NoOffload, PerformanceOptimal
+from refimpl.slots.algorithms import FastestThatFits, MemoryOptimal, PerformanceOptimal
+from refimpl.slots.baseline import NoOffload
 from refimpl.superneurons import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, DynamicWorkspace
 from refimpl.superneurons import presets as superneurons
 from refimpl.vdnn import LITERAL, WINDOW, Greedy

@@ -28,7 +28,7 @@ from refimpl.combined.maps import Maps
 from refimpl.memory import BestFit, BothEnds
 from refimpl.planner import Setup
 from refimpl.slots import questions as slots
-from refimpl.slots.baseline import FastestThatFits, MemoryOptimal
+from refimpl.slots.algorithms import FastestThatFits, MemoryOptimal
 
 FASTEST = Capped(())  #: the fastest algorithms
 ALGORITHMS: tuple[slots.Algorithms, ...] = (OnceDrained(), FastestThatFits(), FASTEST)

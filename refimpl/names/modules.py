@@ -60,9 +60,9 @@ WHERE: dict[str, dict[str, str]] = {
         "farthest": "combined:FarthestNextUse",
     },
     "algorithms": {
-        "memory": "slots.baseline:MemoryOptimal",
-        "performance": "slots.baseline:PerformanceOptimal",
-        "fastest-that-fits": "slots.baseline:FastestThatFits",
+        "memory": "slots.algorithms:MemoryOptimal",
+        "performance": "slots.algorithms:PerformanceOptimal",
+        "fastest-that-fits": "slots.algorithms:FastestThatFits",
         "vdnn-greedy": "vdnn:Greedy",
         "superneurons-dynamic": "superneurons:DynamicWorkspace",
         "accudnn-capped": "accudnn:Capped",

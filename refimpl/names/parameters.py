@@ -15,7 +15,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from refimpl.memory import UNLIMITED, PoolError
 from refimpl.names.budgets import BudgetError, parse_bytes
 from refimpl.planner import SetupError
-from refimpl.slots.setup import check_kind, has_own_name, parameters, with_values
+from refimpl.slots.module_text import has_own_name, parameters, with_values
+from refimpl.slots.setup import check_kind
 from refimpl.text import counted, offer
 
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 from refimpl.memory import Allocator, Pool
-from refimpl.slots.baseline import Buffers, ByWorkspace, Departures, Releases
+from refimpl.slots.algorithms import ByWorkspace
+from refimpl.slots.baseline import Buffers, Departures, Releases
 from refimpl.slots.last_consumer import LastConsumerSends
 from refimpl.slots.planner_only import BoundStore, Codec
 from refimpl.slots.questions import (

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from refimpl.slots.baseline import NoOffload
 from refimpl.slots.context import Context
 from refimpl.slots.errors import DoesNotFit
-from refimpl.slots.setup import FIELDS, SLOTS, Setup, SetupError, module_text
+from refimpl.slots.module_text import module_text
+from refimpl.slots.setup import FIELDS, SLOTS, Setup, SetupError
 
 if TYPE_CHECKING:
     from refimpl.planner.program import Program

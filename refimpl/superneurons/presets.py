@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from refimpl.slots import questions as slots
-from refimpl.slots.baseline import FastestThatFits, MemoryOptimal
+from refimpl.slots.algorithms import FastestThatFits, MemoryOptimal
 from refimpl.slots.setup import Setup
 from refimpl.superneurons.cache import LeastRecentlyUsed
 from refimpl.superneurons.liveness import Analysis

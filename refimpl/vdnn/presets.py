@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.slots import questions as slots
-from refimpl.slots.baseline import FastestThatFits, LayerWise, MemoryOptimal, NoOffload, NoPrefetch, PerformanceOptimal
+from refimpl.slots.algorithms import FastestThatFits, MemoryOptimal, PerformanceOptimal
+from refimpl.slots.baseline import LayerWise, NoOffload, NoPrefetch
 from refimpl.slots.search import Search
 from refimpl.slots.setup import Setup
 from refimpl.vdnn.offload import ALL, CONV, WINDOW

@@ -24,15 +24,8 @@ from collections.abc import Sequence
 
 from refimpl.memory import Allocator
 from refimpl.slots import questions as slots
-from refimpl.slots.baseline import (
-    BufferAMap,
-    FastestThatFits,
-    LayerWise,
-    MemoryOptimal,
-    NoOffload,
-    NoPrefetch,
-    PerformanceOptimal,
-)
+from refimpl.slots.algorithms import FastestThatFits, MemoryOptimal, PerformanceOptimal
+from refimpl.slots.baseline import BufferAMap, LayerWise, NoOffload, NoPrefetch
 from refimpl.slots.search import Search
 from refimpl.slots.setup import Setup
 from refimpl.vdnnpp.compression import Compressed

@@ -98,14 +98,14 @@ FAULTS = (
     ),
     Fault(
         "the memory-optimal choice takes the largest workspace",
-        "refimpl/slots/baseline.py",
+        "refimpl/slots/algorithms.py",
         "key=lambda choice: (choice.workspace_bytes, choice.seconds))",
         "key=lambda choice: (-choice.workspace_bytes, choice.seconds))",
         "tests/refimpl/planner tests/refimpl/vdnn",
     ),
     Fault(
         "an algorithm is chosen whose workspace does not fit the largest hole",
-        "refimpl/slots/baseline.py",
+        "refimpl/slots/algorithms.py",
         "if choice.workspace_bytes <= nbytes)",
         "if choice.workspace_bytes <= 2 * nbytes)",
         "tests/refimpl/superneurons/test_workspace.py tests/refimpl/superneurons",
@@ -197,7 +197,7 @@ FAULTS = (
     ),
     Fault(
         "vDNN's greedy choice never steps down",
-        "refimpl/slots/baseline.py",
+        "refimpl/slots/algorithms.py",
         "if choice.workspace_bytes <= nbytes)",
         "if choice is choices[0])",
         "tests/refimpl/vdnn",

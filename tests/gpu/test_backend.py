@@ -18,7 +18,8 @@ from refimpl.machine import Span, Timeline
 from refimpl.network import Network
 from refimpl.network.small import tiny_inception, tiny_resnet, tiny_vgg
 from refimpl.planner import Program, Setup, plan
-from refimpl.slots.baseline import MemoryOptimal, NetworkWide, PerformanceOptimal
+from refimpl.slots.algorithms import MemoryOptimal, PerformanceOptimal
+from refimpl.slots.baseline import NetworkWide
 from tests.gpu_device import BACKEND, sized
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import (

@@ -26,15 +26,8 @@ from refimpl.planner.device_memory import DeviceMemory
 from refimpl.planner.loop import Planner
 from refimpl.planner.mover import Mover
 from refimpl.slots import questions as slots
-from refimpl.slots.baseline import (  # fmt: skip
-    BufferAMap,
-    LayerWise,
-    MemoryOptimal,
-    NetworkWide,
-    NoCache,
-    NoPrefetch,
-    NoRecompute,
-)
+from refimpl.slots.algorithms import MemoryOptimal
+from refimpl.slots.baseline import BufferAMap, LayerWise, NetworkWide, NoCache, NoPrefetch, NoRecompute
 from tests.refimpl.drawn_networks import networks
 
 NONE: frozenset[Any] = frozenset()

@@ -9,7 +9,8 @@ from refimpl.combined.fixed import FixedAddresses
 from refimpl.memory import ALLOCATORS
 from refimpl.names import presets
 from refimpl.planner import BASELINE, Setup
-from refimpl.slots.baseline import FastestThatFits, LayerWise
+from refimpl.slots.algorithms import FastestThatFits
+from refimpl.slots.baseline import LayerWise
 from refimpl.slots.setup import FIELDS
 
 MACHINE = "titan-x"  #: with our own kernels, so that a program can be run, too

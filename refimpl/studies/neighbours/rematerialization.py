@@ -31,7 +31,8 @@ from refimpl.machine.seconds import fastest_seconds
 from refimpl.network import Tensor
 from refimpl.planner import Context, Setup
 from refimpl.slots import questions as slots
-from refimpl.slots.baseline import FastestThatFits, LayerWise
+from refimpl.slots.algorithms import FastestThatFits
+from refimpl.slots.baseline import LayerWise
 from refimpl.studies.neighbours.on_demand import Rematerialized
 
 

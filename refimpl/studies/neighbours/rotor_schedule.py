@@ -25,7 +25,8 @@ from refimpl.memory import FirstFit
 from refimpl.network import Step, Tensor
 from refimpl.planner import BASELINE, Context, Search, Setup, SetupError
 from refimpl.slots import questions as slots
-from refimpl.slots.baseline import LayerWise, MemoryOptimal, Releases
+from refimpl.slots.algorithms import MemoryOptimal
+from refimpl.slots.baseline import LayerWise, Releases
 from refimpl.studies.neighbours.on_demand import BoundRematerialized
 from refimpl.studies.optimum.rotor import ChainPlan, is_chain, room_in, stages
 

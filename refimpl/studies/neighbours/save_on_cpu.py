@@ -21,7 +21,8 @@ from typing import ClassVar
 
 from refimpl.planner import Context, Setup
 from refimpl.slots import questions as slots
-from refimpl.slots.baseline import Departures, FastestThatFits, LayerWise
+from refimpl.slots.algorithms import FastestThatFits
+from refimpl.slots.baseline import Departures, LayerWise
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from refimpl.combined.carried_out import BoundDropped
 from refimpl.network import Tensor
 from refimpl.planner import Context, Setup
 from refimpl.slots import questions as slots
-from refimpl.slots.baseline import FastestThatFits, LayerWise
+from refimpl.slots.algorithms import FastestThatFits
+from refimpl.slots.baseline import LayerWise
 from refimpl.studies.transformers.yardsticks import passages
 
 TRIED = 9  #: budgets between b/√2 and √2 b

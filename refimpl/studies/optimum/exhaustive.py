@@ -23,7 +23,8 @@ from refimpl.machine import Machine
 from refimpl.memory import BestFit, BothEnds
 from refimpl.network import Network, Tensor
 from refimpl.planner import Context, DoesNotFit, Program, Setup, plan
-from refimpl.slots.baseline import FastestThatFits, MemoryOptimal, NoCache, NoPrefetch, PerformanceOptimal
+from refimpl.slots.algorithms import FastestThatFits, MemoryOptimal, PerformanceOptimal
+from refimpl.slots.baseline import NoCache, NoPrefetch
 from refimpl.slots.errors import TooSlow
 from refimpl.studies.optimum.bound import floor_seconds, rebuild_seconds
 

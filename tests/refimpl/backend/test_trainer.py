@@ -27,7 +27,7 @@ from refimpl.network import Builder
 from refimpl.network.first_values import FirstValues
 from refimpl.planner import Allocate, DoesNotFit, Launch, Program, plan
 from refimpl.planner.instructions import Instruction
-from refimpl.slots.baseline import PerformanceOptimal
+from refimpl.slots.algorithms import PerformanceOptimal
 from refimpl.superneurons import LeastRecentlyUsed
 from refimpl.vdnnpp import Compressed
 from tests.messages import lacks, raises_naming

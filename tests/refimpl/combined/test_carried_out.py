@@ -17,7 +17,8 @@ from refimpl.names.largest_batch import least_conceivable
 from refimpl.names.networks import build
 from refimpl.network import VDNN, Builder, Conventions, Network, Tensor
 from refimpl.planner import Context, CopyIn, DoesNotFit, Program, Setup, plan
-from refimpl.slots.baseline import FastestThatFits, LayerWise, MemoryOptimal, NoCache
+from refimpl.slots.algorithms import FastestThatFits, MemoryOptimal
+from refimpl.slots.baseline import LayerWise, NoCache
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trained
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import machine

@@ -12,7 +12,7 @@ from refimpl import SetupError
 from refimpl.names.modules import MODULES, module
 from refimpl.names.parameters import value_of
 from refimpl.names.presets import PRESETS, parse, setup
-from refimpl.slots.setup import module_text, parameters
+from refimpl.slots.module_text import module_text, parameters
 from tests.messages import raises_naming
 
 OUTSIDE = '''\

@@ -17,7 +17,8 @@ from refimpl.names.modules import MODULES, SWITCHES, assignments, module, switch
 from refimpl.names.networks import lenet
 from refimpl.names.presets import PAPERS, PRESETS, baseline, combinations, setup, superneurons
 from refimpl.planner import SLOTS, Copy, Free, Launch, Setup, SetupError, plan
-from refimpl.slots.baseline import LayerWise, MemoryOptimal
+from refimpl.slots.algorithms import MemoryOptimal
+from refimpl.slots.baseline import LayerWise
 from refimpl.superneurons import SPEED_CENTRIC, Ahead
 from refimpl.vdnnpp import FoundPool
 from tests.messages import raises_naming

@@ -20,7 +20,8 @@ from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.planner.instructions import Allocate, Free, Launch
 from refimpl.planner.limits import PassLimits
 from refimpl.planner.loop import Planner
-from refimpl.slots.baseline import FastestThatFits, NetworkWide
+from refimpl.slots.algorithms import FastestThatFits
+from refimpl.slots.baseline import NetworkWide
 from refimpl.slots.errors import NotTheFastest
 from tests.messages import raises_naming
 from tests.refimpl.modules import (

@@ -8,7 +8,8 @@ from refimpl.machine import MACHINES
 from refimpl.names import presets
 from refimpl.names.networks import build
 from refimpl.planner import SLOTS, Setup, SetupError, plan
-from refimpl.slots.baseline import NetworkWide, PerformanceOptimal
+from refimpl.slots.algorithms import PerformanceOptimal
+from refimpl.slots.baseline import NetworkWide
 from refimpl.superneurons import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, DynamicWorkspace
 from refimpl.superneurons import presets as stages
 from tests.messages import raises_naming

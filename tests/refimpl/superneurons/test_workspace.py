@@ -17,7 +17,7 @@ from refimpl.memory import BlockHeap, Pool
 from refimpl.names.networks import build
 from refimpl.network import Builder, Call, Network, Step
 from refimpl.planner import Allocate, Context, DoesNotFit, Free, Launch, Program, Setup, plan
-from refimpl.slots.baseline import Chooser, MemoryOptimal
+from refimpl.slots.algorithms import Chooser, MemoryOptimal
 from refimpl.superneurons import DynamicWorkspace
 from refimpl.superneurons import presets as stages
 from tests.refimpl.drawn_networks import networks

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from refimpl.machine import MACHINES, Choice
 from refimpl.names.networks import build
 from refimpl.planner import DoesNotFit, Launch, Program, plan
-from refimpl.slots.baseline import MemoryOptimal, PerformanceOptimal
+from refimpl.slots.algorithms import MemoryOptimal, PerformanceOptimal
 from refimpl.vdnn import ALL, Greedy, static
 
 pytestmark = pytest.mark.vdnn

@@ -12,7 +12,8 @@ from refimpl.names import presets
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Program, Search, Setup, SetupError, plan
-from refimpl.slots.baseline import MemoryOptimal, NoOffload, PerformanceOptimal
+from refimpl.slots.algorithms import MemoryOptimal, PerformanceOptimal
+from refimpl.slots.baseline import NoOffload
 from refimpl.vdnn import ALL, CONV, Greedy, static
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import MACHINE

@@ -32,7 +32,8 @@ from refimpl.planner import Context, DoesNotFit, Program, Setup, SetupError, pla
 from refimpl.planner.limits import PassLimits
 from refimpl.planner.loop import Planner
 from refimpl.planner.planning import Planning
-from refimpl.slots.baseline import FastestThatFits, MemoryOptimal, NoCache, NoPrefetch, PerformanceOptimal
+from refimpl.slots.algorithms import FastestThatFits, MemoryOptimal, PerformanceOptimal
+from refimpl.slots.baseline import NoCache, NoPrefetch
 from refimpl.slots.errors import PoolDoesNotFit
 from refimpl.studies.fragmentation.study import (
     HEURISTICS,

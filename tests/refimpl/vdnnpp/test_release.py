@@ -37,7 +37,7 @@ from refimpl.planner import (
     plan,
 )
 from refimpl.planner.device_memory import DeviceMemory
-from refimpl.slots.baseline import MemoryOptimal, PerformanceOptimal
+from refimpl.slots.algorithms import MemoryOptimal, PerformanceOptimal
 from refimpl.studies.reproduce.vdnnpp.figures import as_vdnn, times
 from refimpl.vdnnpp import ALL, ALTERNATE_CONV, CONV, WINDOW, WINDOW_LATE, OffloadInputsOf, static
 from refimpl.vdnnpp.pinned import OnDemand

@@ -16,7 +16,7 @@ from refimpl.memory import UNLIMITED
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import Program, Setup, plan
-from refimpl.slots.baseline import MemoryOptimal
+from refimpl.slots.algorithms import MemoryOptimal
 from refimpl.studies.reproduce.evaluation import MIB, moved_bytes
 from refimpl.studies.reproduce.published import Found, Published, Reproduced, Watch
 from refimpl.studies.reproduce.superneurons import published, traffic

@@ -21,7 +21,8 @@ from refimpl.names.largest_batch import attempt
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import Program, Search, Setup, plan
-from refimpl.slots.baseline import MemoryOptimal, NoOffload, PerformanceOptimal
+from refimpl.slots.algorithms import MemoryOptimal, PerformanceOptimal
+from refimpl.slots.baseline import NoOffload
 from refimpl.slots.questions import Algorithms, Offload
 from refimpl.studies.fragmentation import study as fragmentation
 from refimpl.studies.reproduce.published import Found, Reproduced, Watch

@@ -16,7 +16,7 @@ from refimpl.machine import MACHINES
 from refimpl.names.presets import NEIGHBOURS, setup
 from refimpl.network import Builder, Network
 from refimpl.planner import Context, DoesNotFit, Setup, SetupError, plan
-from refimpl.slots.baseline import MemoryOptimal
+from refimpl.slots.algorithms import MemoryOptimal
 from refimpl.studies.neighbours import CHEN, DTR, ROTOR, SAVE_ON_CPU
 from refimpl.studies.neighbours.rematerialization import CheapestGoes, LeastCost
 from refimpl.studies.neighbours.save_on_cpu import SavedMaps

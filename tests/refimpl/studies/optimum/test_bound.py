@@ -19,7 +19,8 @@ from refimpl.names.networks import build
 from refimpl.names.presets import PRESETS, baseline
 from refimpl.network import Call, Network, Step, Tensor
 from refimpl.planner import Context, DoesNotFit, Setup, plan
-from refimpl.slots.baseline import FastestThatFits, LayerWise
+from refimpl.slots.algorithms import FastestThatFits
+from refimpl.slots.baseline import LayerWise
 from refimpl.studies.optimum import bound as bound_module
 from refimpl.studies.optimum.bound import (
     NoSolver,
