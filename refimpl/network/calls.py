@@ -1,7 +1,7 @@
 """The calls of each kind of layer, forward and backward, and so the tensors that it reads, writes and updates.
 
-These are the kinds of the papers' networks; the others are in `later_calls`, but for the element-wise ones, whose calls
-follow from their records.
+These are the kinds of the papers' networks, conv, pool and softmax first; the others are in `later_calls`, but for the
+element-wise ones, whose calls follow from their records.
 
 | layer | forward | backward reads | its gradient map dx |
 | --- | --- | --- | --- |
@@ -61,28 +61,6 @@ def is_later(layer: Layer) -> bool:
     return not (layer.traits.published or layer.traits.elementwise)
 
 
-def inference(network: Shared, layer: Layer) -> list[Call]:
-    """The calls of a layer's forward step in inference.
-
-    It uses the running statistics and no dropout; a loss fills its output's predictions, which are resident.
-    """
-    if layer.kind == "batchnorm":
-        given = {"x": layer.x, **weights_of(layer)}
-        given |= {name: layer.statistics[name] for name in ("running_mean", "running_variance")}
-        arguments = {**given, "y": layer.y, "epsilon": layer.options["epsilon"]}
-        return [Call("batchnorm.inference", arguments, given.values(), [layer.y])]
-    if layer.kind == "dropout":
-        return copied(layer)
-    if layer.kind == "softmax":
-        return _softmax(network, layer, network.output_of[layer].predictions)
-    return forward(network, layer)
-
-
-def copied(layer: Layer) -> list[Call]:
-    """A layer that drops numbers in training alone."""
-    return [Call("elementwise.copy", {"x": layer.x, "y": layer.y}, [layer.x], [layer.y])]
-
-
 # -- forward -----------------------------------------------------------------------------------------------------------
 
 
@@ -130,62 +108,22 @@ def _pool_forward(network: Shared, layer: Layer) -> list[Call]:
 
 
 def _pooling(layer: Layer, direction: str) -> str:
-    """The function of `kernels.fast.pool`: by windows of one size, or to maps of a given size."""
+    """The function of `kernels.pool`: by windows of one size, or to maps of a given size."""
     return f"{direction}_to" if "out" in layer.options else direction
 
 
-def _batchnorm_forward(network: Shared, layer: Layer) -> list[Call]:
-    kept = {name: layer.statistics[name] for name in ("mean", "inverse_std")}
-    running = {name: layer.statistics[name] for name in ("running_mean", "running_variance")}
-    given = {"x": layer.x, **weights_of(layer)}
-    epsilon = layer.options["epsilon"]
-    arguments = {**given, "y": layer.y, **kept, "epsilon": epsilon, "workspace": network.scratch}
-    count = layer.x.nbytes // 4 // layer.x.shape[1]
-    moved = {**kept, **running, "count": count, "momentum": layer.options["momentum"], "epsilon": epsilon}
-    return [
-        Call("batchnorm.forward", arguments, given.values(), [layer.y, *kept.values(), *network.scratches]),
-        Call("batchnorm.update_running", moved, kept.values(), updates=running.values(), once=True),
-    ]
-
-
-def _dropout_options(layer: Layer) -> dict[str, object]:
-    return {**layer.options, "seed": SEED, "layer": layer.number, "iteration": ITERATION}
-
-
-def dropout_forward(network: Shared, layer: Layer) -> list[Call]:
-    arguments = {"x": layer.x, "y": layer.y, **_dropout_options(layer)}
-    return [Call(f"{layer.kind}.forward", arguments, [layer.x], [layer.y])]
-
-
 def _softmax_forward(network: Shared, layer: Layer) -> list[Call]:
-    return _softmax(network, layer, layer.y)
+    return softmax_into(network, layer, layer.y)
 
 
-def _softmax(network: Shared, layer: Layer, y: Tensor) -> list[Call]:
+def softmax_into(network: Shared, layer: Layer, y: Tensor) -> list[Call]:
+    """x → y, probabilities, and from them the losses."""
     x, labels, losses = layer.x, network.output_of[layer].labels, network.output_of[layer].losses
     arguments = {"x": x, "y": y}
     return [
         Call("softmax.forward", arguments, updates=[y]) if x is y else Call("softmax.forward", arguments, [x], [y]),
         Call("softmax.cross_entropy", {"y": y, "labels": labels, "losses": losses}, [y, labels], [losses]),
     ]
-
-
-def _meeting_forward(network: Shared, layer: Layer) -> list[Call]:
-    """All inputs → y: a concat or a join."""
-    inputs = layer.inputs
-    return [Call(f"{layer.kind}.forward", {"inputs": tuple(inputs), "y": layer.y}, inputs, [layer.y])]
-
-
-def _fork_forward(network: Shared, layer: Layer) -> list[Call]:
-    return [Call("join.fork_forward", {"x": layer.x, "ys": tuple(layer.outputs)}, [layer.x], layer.outputs)]
-
-
-#: Kind → its calls; those of an element-wise kind follow from its record.
-FORWARD: dict[str, Callable[[Shared, Layer], list[Call]]] = {
-    "conv": _linear_forward, "fc": _linear_forward, "pool": _pool_forward, "lrn": elementwise_forward,
-    "batchnorm": _batchnorm_forward, "dropout": dropout_forward, "softmax": _softmax_forward,
-    "concat": _meeting_forward, "join": _meeting_forward, "fork": _fork_forward,
-}  # fmt: skip
 
 
 def loss_weight(layer: Layer) -> dict[str, float]:
@@ -270,44 +208,6 @@ class Backward:
         reads = [tensor for name, tensor in maps.items() if name in traits.backward_reads or tensor in held]
         return [Call(function, arguments, reads, updates=[dy]), *self._becomes(dy, layer.x)]
 
-    def _update(self, layer: Layer) -> list[Call]:
-        """The optimiser's calls for the weights whose gradients this step has finished."""
-        trained = [p for p in layer.parameters.values() if not p.frozen and self._is_finished(p)]
-        if self.network.learning.clip is not None:
-            self.clipped += trained
-            return []
-        return [applied(self.network.learning, parameter) for parameter in trained]
-
-    def _into_gradient(self, layer: Layer, p: Parameter) -> tuple[Tensor, list[Call]]:
-        """The tensor that takes this layer's gradient of a parameter, and the calls that must follow.
-
-        Of layers that share one the first to go backward fills it, and the others add to it.
-        """
-        if self.parts[p] == 0:
-            return p.gradient, []
-        part = Tensor(f"{p.gradient.name} by {layer.name}", p.weight.shape, "weight gradient", managed=True)
-        self.managed.append(part)
-        return part, [self._add(p.gradient, part)]
-
-    def _is_finished(self, p: Parameter) -> bool:
-        """Whether this layer was the last of those that share the parameter."""
-        self.parts[p] += 1
-        return self.parts[p] == self.users[p]
-
-    def at_the_end(self) -> list[Call]:
-        """The calls of the last step that needs all gradients: their norm, clipping, and the updates."""
-        network, gradients = self.network, [parameter.gradient for parameter in self.clipped]
-        if not gradients:
-            return []
-        squares, norm, limit = network.squares, network.gradient_norm, {"max_norm": network.learning.clip}
-        made, place = [], 0
-        for dw in gradients:
-            made.append(Call("clip.square", {"dw": dw, "squares": squares, "place": place}, [dw], updates=[squares]))
-            place += clip_parts(prod(dw.shape))
-        made.append(Call("clip.norm", {"squares": squares, "norm": norm}, [squares], [norm]))
-        made += [Call("clip.apply", {"norm": norm, "dw": dw, **limit}, [norm], updates=[dw]) for dw in gradients]
-        return made + [applied(self.network.learning, parameter) for parameter in self.clipped]
-
     def _linear(self, layer: Layer) -> list[Call]:
         """A convolution or a fully connected layer."""
         kind, x, dy, w, flops = layer.kind, layer.x, self._dy(layer), layer.parameters["w"], multiply_adds(layer)
@@ -350,11 +250,60 @@ class Backward:
             calls += [Call(f"{family}.backward_bias", {"dy": dy, "db": db}, [dy], [db]), *then]
         return calls + self._update(layer)
 
+    def _update(self, layer: Layer) -> list[Call]:
+        """The optimiser's calls for the weights whose gradients this step has finished."""
+        trained = [p for p in layer.parameters.values() if not p.frozen and self._is_finished(p)]
+        if self.network.learning.clip is not None:
+            self.clipped += trained
+            return []
+        return [applied(self.network.learning, parameter) for parameter in trained]
+
     def _pool(self, layer: Layer) -> list[Call]:
         x, y, dy = layer.x, layer.y, self._dy(layer)
         dx, then = self._into(layer, x)
         arguments = {"x": x, "y": y, "dy": dy, "dx": dx, **layer.options}
         return [Call(f"pool.{_pooling(layer, 'backward')}", arguments, [x, y, dy], [dx]), *then]
+
+    def _softmax(self, layer: Layer) -> list[Call]:
+        y, labels, weight = layer.y, self.network.output_of[layer].labels, loss_weight(layer)
+        if layer.in_place:
+            dx, then = self._into(layer, y)
+            return [Call("softmax.backward", {"y": y, "labels": labels, "dx": dx, **weight}, [y, labels], [dx]), *then]
+        arguments = {"y": y, "labels": labels, "dx": y, **weight}
+        call = Call("softmax.backward", arguments, [*self._held(layer.x), labels], updates=[y])
+        return [call, *self._becomes(y, layer.x)]
+
+    # -- shared parameters, clipping, and the other kinds: a first reader stops here -----------------------------------
+
+    def _into_gradient(self, layer: Layer, p: Parameter) -> tuple[Tensor, list[Call]]:
+        """The tensor that takes this layer's gradient of a parameter, and the calls that must follow.
+
+        Of layers that share one the first to go backward fills it, and the others add to it.
+        """
+        if self.parts[p] == 0:
+            return p.gradient, []
+        part = Tensor(f"{p.gradient.name} by {layer.name}", p.weight.shape, "weight gradient", managed=True)
+        self.managed.append(part)
+        return part, [self._add(p.gradient, part)]
+
+    def _is_finished(self, p: Parameter) -> bool:
+        """Whether this layer was the last of those that share the parameter."""
+        self.parts[p] += 1
+        return self.parts[p] == self.users[p]
+
+    def at_the_end(self) -> list[Call]:
+        """The calls of the last step that needs all gradients: their norm, clipping, and the updates."""
+        network, gradients = self.network, [parameter.gradient for parameter in self.clipped]
+        if not gradients:
+            return []
+        squares, norm, limit = network.squares, network.gradient_norm, {"max_norm": network.learning.clip}
+        made, place = [], 0
+        for dw in gradients:
+            made.append(Call("clip.square", {"dw": dw, "squares": squares, "place": place}, [dw], updates=[squares]))
+            place += clip_parts(prod(dw.shape))
+        made.append(Call("clip.norm", {"squares": squares, "norm": norm}, [squares], [norm]))
+        made += [Call("clip.apply", {"norm": norm, "dw": dw, **limit}, [norm], updates=[dw]) for dw in gradients]
+        return made + [applied(self.network.learning, parameter) for parameter in self.clipped]
 
     def _lrn(self, layer: Layer) -> list[Call]:
         x, dy = layer.x, self._dy(layer)
@@ -380,15 +329,6 @@ class Backward:
         arguments = {"dy": dy, "dx": dx, **_dropout_options(layer)}
         return [Call(f"{layer.kind}.backward", arguments, [dy], [dx]), *then]
 
-    def _softmax(self, layer: Layer) -> list[Call]:
-        y, labels, weight = layer.y, self.network.output_of[layer].labels, loss_weight(layer)
-        if layer.in_place:
-            dx, then = self._into(layer, y)
-            return [Call("softmax.backward", {"y": y, "labels": labels, "dx": dx, **weight}, [y, labels], [dx]), *then]
-        arguments = {"y": y, "labels": labels, "dx": y, **weight}
-        call = Call("softmax.backward", arguments, [*self._held(layer.x), labels], updates=[y])
-        return [call, *self._becomes(y, layer.x)]
-
     def _concat(self, layer: Layer) -> list[Call]:
         """Every input's gradient is computed, needed or not: the kernels split dy as a whole."""
         dy = self._dy(layer)
@@ -410,3 +350,47 @@ class Backward:
         first, *others = (self.gradients[y] for y in layer.outputs)
         calls = [Call("join.fork_backward", {"dys": (first, *others), "dx": first}, others, updates=[first])]
         return calls + self._becomes(first, layer.x)
+
+
+# -- forward of the other kinds ----------------------------------------------------------------------------------------
+
+
+def _batchnorm_forward(network: Shared, layer: Layer) -> list[Call]:
+    kept = {name: layer.statistics[name] for name in ("mean", "inverse_std")}
+    running = {name: layer.statistics[name] for name in ("running_mean", "running_variance")}
+    given = {"x": layer.x, **weights_of(layer)}
+    epsilon = layer.options["epsilon"]
+    arguments = {**given, "y": layer.y, **kept, "epsilon": epsilon, "workspace": network.scratch}
+    count = layer.x.nbytes // 4 // layer.x.shape[1]
+    moved = {**kept, **running, "count": count, "momentum": layer.options["momentum"], "epsilon": epsilon}
+    return [
+        Call("batchnorm.forward", arguments, given.values(), [layer.y, *kept.values(), *network.scratches]),
+        Call("batchnorm.update_running", moved, kept.values(), updates=running.values(), once=True),
+    ]
+
+
+def _dropout_options(layer: Layer) -> dict[str, object]:
+    return {**layer.options, "seed": SEED, "layer": layer.number, "iteration": ITERATION}
+
+
+def dropout_forward(network: Shared, layer: Layer) -> list[Call]:
+    arguments = {"x": layer.x, "y": layer.y, **_dropout_options(layer)}
+    return [Call(f"{layer.kind}.forward", arguments, [layer.x], [layer.y])]
+
+
+def _meeting_forward(network: Shared, layer: Layer) -> list[Call]:
+    """All inputs → y: a concat or a join."""
+    inputs = layer.inputs
+    return [Call(f"{layer.kind}.forward", {"inputs": tuple(inputs), "y": layer.y}, inputs, [layer.y])]
+
+
+def _fork_forward(network: Shared, layer: Layer) -> list[Call]:
+    return [Call("join.fork_forward", {"x": layer.x, "ys": tuple(layer.outputs)}, [layer.x], layer.outputs)]
+
+
+#: Kind → its calls; those of an element-wise kind follow from its record.
+FORWARD: dict[str, Callable[[Shared, Layer], list[Call]]] = {
+    "conv": _linear_forward, "fc": _linear_forward, "pool": _pool_forward, "lrn": elementwise_forward,
+    "batchnorm": _batchnorm_forward, "dropout": dropout_forward, "softmax": _softmax_forward,
+    "concat": _meeting_forward, "join": _meeting_forward, "fork": _fork_forward,
+}  # fmt: skip

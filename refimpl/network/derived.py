@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from copy import copy
 
-from refimpl.network import calls, later_calls, operation_calls
+from refimpl.network import calls, later_calls
 from refimpl.network.call import Call
 from refimpl.network.data_parallel import data_parallel_calls
 from refimpl.network.layer import Layer, NetworkError
@@ -60,11 +60,20 @@ def inference(network: Network) -> Network:
 
 
 def _inference_calls(network: Network, layer: Layer) -> list[Call]:
+    """The calls of a layer's step: running statistics, nothing is dropped, a loss fills its output's predictions."""
     if layer.operation is not None:
-        return operation_calls.forward(network, layer)
-    if calls.is_later(layer):
-        return later_calls.inference(network, layer)
-    return calls.inference(network, layer)
+        return network.forward_calls(layer)
+    if layer.kind == "batchnorm":
+        given = {"x": layer.x, **calls.weights_of(layer)}
+        given |= {name: layer.statistics[name] for name in ("running_mean", "running_variance")}
+        arguments = {**given, "y": layer.y, "epsilon": layer.options["epsilon"]}
+        return [Call("batchnorm.inference", arguments, given.values(), [layer.y])]
+    if layer.kind in ("dropout", "drop_path"):
+        return [Call("elementwise.copy", {"x": layer.x, "y": layer.y}, [layer.x], [layer.y])]
+    if layer.traits.loss is not None:
+        fill = {"softmax": calls.softmax_into, **later_calls.LOSSES}[layer.kind]
+        return fill(network, layer, network.output_of[layer].predictions)
+    return network.forward_calls(layer)
 
 
 def data_parallel(network: Network, ranks: int, bucket_bytes: int | None) -> Network:

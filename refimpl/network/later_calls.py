@@ -29,7 +29,6 @@ from refimpl.network.call import Call
 from refimpl.network.calls import (
     Backward,
     Shared,
-    copied,
     dropout_forward,
     elementwise_forward,
     loss_weight,
@@ -188,15 +187,6 @@ def forward(network: Shared, layer: Layer) -> list[Call]:
     if layer.kind in LOSSES:
         return LOSSES[layer.kind](network, layer, layer.y)
     return FORWARD[layer.kind](network, layer)
-
-
-def inference(network: Shared, layer: Layer) -> list[Call]:
-    """The calls of a layer's forward step in inference: no branch is dropped; a loss fills its output's predictions."""
-    if layer.kind == "drop_path":
-        return copied(layer)
-    if layer.kind in LOSSES:
-        return LOSSES[layer.kind](network, layer, network.output_of[layer].predictions)
-    return forward(network, layer)
 
 
 # -- backward ----------------------------------------------------------------------------------------------------------

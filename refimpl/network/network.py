@@ -60,7 +60,7 @@ class Network:
         self._make_tensors(ends)
         self.steps: list[Step] = []
         for layer in self.layers:
-            layer.forward = self.add_step(layer, self._forward_calls(layer))
+            layer.forward = self.add_step(layer, self.forward_calls(layer))
         self.depth = len(self.layers)  #: N: the number of the last forward step
         backward = self._backward_calls()
         route = self._backward_route(ends)
@@ -129,7 +129,8 @@ class Network:
         found = [(output.losses, output.predictions) for output in self.outputs]
         return tuple(tensor for both in found for tensor in both)
 
-    def _forward_calls(self, layer: Layer) -> list[Call]:
+    def forward_calls(self, layer: Layer) -> list[Call]:
+        """The calls of a layer's forward step in training."""
         if layer.operation is not None:
             from refimpl.network import operation_calls
 

@@ -59,51 +59,6 @@ class Module(ABC, Generic[Bound]):
         """A fresh object that answers for one plan."""
 
 
-# -- recompute ---------------------------------------------------------------------------------------------------------
-
-
-class Recompute(Module["BoundRecompute"]):
-    """The modules of the slot recompute.
-
-    An example, memory-centric: norm, relu and pool come after the checkpoint conv; the relu works in place on norm's
-    map.  The maps norm and pool are dropped, and a step of backward reads pool.  The chain is norm, relu, pool, and the
-    map norm may be released after pool.  The planner (`refimpl.planner.mover.Mover._rebuild`) goes through it:
-
-        has run again   never evicted   rebuilt        unfinished   on the device
-        -               pool            -              -            conv
-        norm            norm, pool      norm           norm         conv, norm
-        relu            norm, pool      norm           -            conv, norm
-        pool            pool            norm, pool     -            conv, pool
-
-    A map is unfinished until every step that changes it in place has run again.  While norm runs again, conv is not
-    evicted either; after it no step of the chain uses conv.  What was rebuilt is released at the end of the step of
-    backward, unless a later one uses it.
-    """
-
-
-class BoundRecompute(Protocol):
-    """Which maps are dropped after their last forward use, and how a dropped one is rebuilt."""
-
-    def drops(self) -> Mapping[Tensor, str]:
-        """Asked once, before everything else.  Every map to be dropped → the reason."""
-
-    def sources(self) -> Mapping[Tensor, Sequence[int]]:
-        """Asked once.  Checkpoint → the numbers of the backward steps that will rebuild something from it."""
-
-    def can_rebuild(self, tensor: Tensor, step: Step) -> bool:
-        """Asked by an eviction at `step`: may this tensor be dropped without a copy?"""
-
-    def chain(
-        self, tensor: Tensor, step: Step, is_there: Callable[[Tensor], bool]
-    ) -> Iterable[tuple[Step, Sequence[Tensor]]]:
-        """Asked when `step` needs a dropped tensor.
-
-        The forward steps to run again, in order, each with the tensors that may be released after it.  The planner
-        skips steps whose results are on the device; `is_there` says which tensors are, as a step reads them, so that a
-        chain can also begin in the middle.
-        """
-
-
 # -- offload -----------------------------------------------------------------------------------------------------------
 
 
@@ -157,62 +112,6 @@ class BoundPrefetch(Protocol):
         """
 
 
-# -- cache -------------------------------------------------------------------------------------------------------------
-
-
-class Cache(Module["BoundCache"]):
-    """The modules of the slot cache."""
-
-    @property
-    def follows_pool(self) -> bool:
-        return "eviction" in self.offers
-
-
-class BoundCache(Protocol):
-    """Chooses the tensor to evict when an allocation fails.  It hears of every managed tensor except workspaces."""
-
-    def enter(self, tensor: Tensor) -> None:
-        """The tensor has just been allocated on the device, whatever the reason."""
-
-    def leave(self, tensor: Tensor) -> None:
-        """The tensor has just been released, whatever the reason."""
-
-    def touch(self, tensor: Tensor) -> None:
-        """A step needs the tensor, and it is on the device: a hit."""
-
-    def victim(self, locked: Collection[Tensor], now: int) -> Tensor | None:
-        """An allocation of step `now` has failed: the tensor to evict, never a locked one; None if there is none."""
-
-
-# -- algorithms --------------------------------------------------------------------------------------------------------
-
-
-class Algorithms(Module["BoundAlgorithms"]):
-    #: Whether the choices depend on the largest hole.
-    adapts: ClassVar[bool] = True
-    #: Whether the choices count in the bytes that drain.
-    counts_drained: ClassVar[bool] = False
-
-    @property
-    def follows_pool(self) -> bool:
-        return self.adapts
-
-
-class BoundAlgorithms(Protocol):
-    """Which algorithm a convolution call uses, and so the size of its workspace."""
-
-    def choose(self, step: Step, call: Call, largest_hole: int, free_when_drained: int) -> Choice:
-        """Called for every choosable call of a step, once the step's own tensors are allocated.
-
-        Returns one of `context.machine.choices(call)`.  The calls of one step share a buffer of the largest size
-        chosen; `largest_hole` is the largest free piece for it now, in bytes.  `free_when_drained` are all free bytes
-        once the copies that still drain blocks are done: kernels would wait for these copies.
-        """
-
-
-# -- allocator ---------------------------------------------------------------------------------------------------------
-
-
 # -- pinned ------------------------------------------------------------------------------------------------------------
 
 
@@ -247,4 +146,96 @@ class BoundPinned(Protocol):
         """Told when a copy in has been issued, and where the limit leaves no room for a copy that is outdated.
 
         True takes the buffer back, and the copy with it.
+        """
+
+
+# -- recompute and cache, for SuperNeurons; algorithms, for the planner alone.  A reader of vDNN stops here ------------
+
+
+class Recompute(Module["BoundRecompute"]):
+    """The modules of the slot recompute.
+
+    An example, memory-centric: norm, relu and pool come after the checkpoint conv; the relu works in place on norm's
+    map.  The maps norm and pool are dropped, and a step of backward reads pool.  The chain is norm, relu, pool, and the
+    map norm may be released after pool.  The planner (`refimpl.planner.mover.Mover._rebuild`) goes through it:
+
+        has run again   never evicted   rebuilt        unfinished   on the device
+        -               pool            -              -            conv
+        norm            norm, pool      norm           norm         conv, norm
+        relu            norm, pool      norm           -            conv, norm
+        pool            pool            norm, pool     -            conv, pool
+
+    A map is unfinished until every step that changes it in place has run again.  While norm runs again, conv is not
+    evicted either; after it no step of the chain uses conv.  What was rebuilt is released at the end of the step of
+    backward, unless a later one uses it.
+    """
+
+
+class BoundRecompute(Protocol):
+    """Which maps are dropped after their last forward use, and how a dropped one is rebuilt."""
+
+    def drops(self) -> Mapping[Tensor, str]:
+        """Asked once, before everything else.  Every map to be dropped → the reason."""
+
+    def sources(self) -> Mapping[Tensor, Sequence[int]]:
+        """Asked once.  Checkpoint → the numbers of the backward steps that will rebuild something from it."""
+
+    def can_rebuild(self, tensor: Tensor, step: Step) -> bool:
+        """Asked by an eviction at `step`: may this tensor be dropped without a copy?"""
+
+    def chain(
+        self, tensor: Tensor, step: Step, is_there: Callable[[Tensor], bool]
+    ) -> Iterable[tuple[Step, Sequence[Tensor]]]:
+        """Asked when `step` needs a dropped tensor.
+
+        The forward steps to run again, in order, each with the tensors that may be released after it.  The planner
+        skips steps whose results are on the device; `is_there` says which tensors are, as a step reads them, so that a
+        chain can also begin in the middle.
+        """
+
+
+class Cache(Module["BoundCache"]):
+    """The modules of the slot cache."""
+
+    @property
+    def follows_pool(self) -> bool:
+        return "eviction" in self.offers
+
+
+class BoundCache(Protocol):
+    """Chooses the tensor to evict when an allocation fails.  It hears of every managed tensor except workspaces."""
+
+    def enter(self, tensor: Tensor) -> None:
+        """The tensor has just been allocated on the device, whatever the reason."""
+
+    def leave(self, tensor: Tensor) -> None:
+        """The tensor has just been released, whatever the reason."""
+
+    def touch(self, tensor: Tensor) -> None:
+        """A step needs the tensor, and it is on the device: a hit."""
+
+    def victim(self, locked: Collection[Tensor], now: int) -> Tensor | None:
+        """An allocation of step `now` has failed: the tensor to evict, never a locked one; None if there is none."""
+
+
+class Algorithms(Module["BoundAlgorithms"]):
+    #: Whether the choices depend on the largest hole.
+    adapts: ClassVar[bool] = True
+    #: Whether the choices count in the bytes that drain.
+    counts_drained: ClassVar[bool] = False
+
+    @property
+    def follows_pool(self) -> bool:
+        return self.adapts
+
+
+class BoundAlgorithms(Protocol):
+    """Which algorithm a convolution call uses, and so the size of its workspace."""
+
+    def choose(self, step: Step, call: Call, largest_hole: int, free_when_drained: int) -> Choice:
+        """Called for every choosable call of a step, once the step's own tensors are allocated.
+
+        Returns one of `context.machine.choices(call)`.  The calls of one step share a buffer of the largest size
+        chosen; `largest_hole` is the largest free piece for it now, in bytes.  `free_when_drained` are all free bytes
+        once the copies that still drain blocks are done: kernels would wait for these copies.
         """
