@@ -14,7 +14,7 @@ from typing import Any
 
 from refimpl.memory import Allocator, Pool
 from refimpl.slots.algorithms import ByWorkspace
-from refimpl.slots.baseline import Buffers, Departures, Releases
+from refimpl.slots.baseline import Departures, PinnedPlaces, Releases
 from refimpl.slots.last_consumer import LastConsumerSends
 from refimpl.slots.planner_only import BoundStore, Codec
 from refimpl.slots.questions import (
@@ -39,9 +39,9 @@ from refimpl.slots.questions import (
 from refimpl.slots.window import Window
 
 __all__ = [
-    "MODULES", "Algorithms", "Allocator", "BoundAlgorithms", "BoundCache", "BoundLiveness",
-    "BoundOffload", "BoundPinned", "BoundPrefetch", "BoundRecompute", "BoundStore", "Buffers", "ByWorkspace", "Cache",
-    "Codec", "Departures", "Feature", "LastConsumerSends", "Liveness", "Module", "Offload", "Pinned", "Place", "Pool",
+    "MODULES", "Algorithms", "Allocator", "BoundAlgorithms", "BoundCache", "BoundLiveness", "BoundOffload",
+    "BoundPinned", "BoundPrefetch", "BoundRecompute", "BoundStore", "ByWorkspace", "Cache", "Codec", "Departures",
+    "Feature", "LastConsumerSends", "Liveness", "Module", "Offload", "Pinned", "PinnedPlaces", "Place", "Pool",
     "Prefetch", "Recompute", "Releases", "Window",
 ]  # fmt: skip
 

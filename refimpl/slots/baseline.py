@@ -172,11 +172,11 @@ class BufferAMap(slots.Pinned):
     name: ClassVar[str] = "buffer-a-map"
     summary: ClassVar[str] = "one pinned buffer a map, for the whole run"
 
-    def bind(self, context: Context) -> Buffers:
-        return Buffers({HOST: context.tiers[HOST]})
+    def bind(self, context: Context) -> PinnedPlaces:
+        return PinnedPlaces({HOST: context.tiers[HOST]})
 
 
-class Buffers:
+class PinnedPlaces:
     """One buffer a map, side by side, in the first tier with room for it; `limits` in the order of preference."""
 
     def __init__(self, limits: Mapping[str, int]) -> None:

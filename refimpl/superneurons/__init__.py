@@ -24,11 +24,8 @@ from refimpl.superneurons.recompute import COST_AWARE, MEMORY_CENTRIC, SPEED_CEN
 from refimpl.superneurons.segments import Segment, Segmentation, nbytes
 from refimpl.superneurons.unified_pool import Heap, UnifiedTensorPool
 
-Recompute, BoundRecompute = RecomputeSegments, BoundSegments  #: their earlier names
-
 __all__ = [
     "ALL_CHECKPOINTS", "CHECKPOINTS", "COST_AWARE", "MEMORY_CENTRIC", "SPEED_CENTRIC", "Ahead", "Analysis",
-    "BoundRecompute", "BoundSegments", "DriverCalls", "DynamicWorkspace", "Heap", "LeastRecentlyUsed",
-    "OffloadOutputs", "Recompute", "RecomputeSegments", "Segment", "Segmentation", "UnifiedTensorPool", "last_uses",
-    "nbytes", "out_sets", "presets",
+    "BoundSegments", "DriverCalls", "DynamicWorkspace", "Heap", "LeastRecentlyUsed", "OffloadOutputs",
+    "RecomputeSegments", "Segment", "Segmentation", "UnifiedTensorPool", "last_uses", "nbytes", "out_sets", "presets",
 ]  # fmt: skip

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from refimpl.memory import BlockHeap
 from refimpl.slots import questions as slots
-from refimpl.slots.baseline import Buffers
+from refimpl.slots.baseline import PinnedPlaces
 from refimpl.slots.context import Context
 
 Heap = BlockHeap
@@ -32,5 +32,5 @@ class UnifiedTensorPool(slots.Pinned):
     summary: ClassVar[str] = "one buffer a map, in the first of the machine's tiers with room"
     spans_tiers: ClassVar[bool] = True
 
-    def bind(self, context: Context) -> Buffers:
-        return Buffers(context.tiers)
+    def bind(self, context: Context) -> PinnedPlaces:
+        return PinnedPlaces(context.tiers)

@@ -32,11 +32,8 @@ from refimpl.vdnnpp.presets import (
     without_join,
 )
 
-OffloadInputs = OffloadInputsOf  #: its earlier name
-
 __all__ = [
     "ALL", "ALTERNATE_CONV", "CONV", "VDNNPP_ALL", "VDNNPP_ALTERNATE_CONV", "VDNNPP_CONV", "VDNNPP_DYN", "WINDOW",
-    "WINDOW_LATE", "WINDOW_NO_POOL", "Compressed", "FindPrefetchLayer", "FoundPool", "OffloadInputs",
-    "OffloadInputsOf", "OnDemand", "find_pool", "never_negative", "packing", "static", "stored_bytes", "with_join",
-    "without_join",
+    "WINDOW_LATE", "WINDOW_NO_POOL", "Compressed", "FindPrefetchLayer", "FoundPool", "OffloadInputsOf", "OnDemand",
+    "find_pool", "never_negative", "packing", "static", "stored_bytes", "with_join", "without_join",
 ]  # fmt: skip

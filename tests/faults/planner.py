@@ -140,7 +140,7 @@ FAULTS = (
     ),
     Fault(
         "verify forgets who used a new block's bytes before",
-        "refimpl/planner/verify/memory.py",
+        "refimpl/planner/verify/lifetimes.py",
         "self.live[address] = CheckedBlock(tensor, address, address + nbytes, inherited(cut))",
         "self.live[address] = CheckedBlock(tensor, address, address + nbytes, {})",
         "tests/refimpl/planner/test_verify_faults.py tests/refimpl/planner",

@@ -26,7 +26,7 @@ from refimpl.planner.instructions import (
 )
 from refimpl.planner.program import Program
 from refimpl.planner.verify.happens_before import HappensBefore, Unordered
-from refimpl.planner.verify.memory import CheckedBlock, CheckedDevice, HostMemory
+from refimpl.planner.verify.lifetimes import CheckedBlock, CheckedDevice, HostMemory
 from refimpl.planner.verify.plain_run import PlainRun
 from refimpl.planner.verify.proof import Proof, Unsafe, describe, layer_of, stream_name
 from refimpl.text import counted, noun

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from refimpl.planner.verify.memory import CheckedBlock
+from refimpl.planner.verify.lifetimes import CheckedBlock
 
 
 @dataclass(eq=False)

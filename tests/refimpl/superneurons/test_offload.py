@@ -16,7 +16,7 @@ from refimpl.memory.tiers import pinned_size
 from refimpl.names.networks import build
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Network, Tensor
 from refimpl.planner import Context, CopyIn, CopyOut, Free, Program, Record, Setup, SetupError, Wait, plan
-from refimpl.slots.baseline import BufferAMap, Buffers, NoPrefetch
+from refimpl.slots.baseline import BufferAMap, NoPrefetch, PinnedPlaces
 from refimpl.slots.questions import Place
 from refimpl.superneurons import ALL_CHECKPOINTS, CHECKPOINTS, SPEED_CENTRIC, Ahead, OffloadOutputs
 from refimpl.superneurons import presets as stages
@@ -335,19 +335,19 @@ def pinned(tensors: list[Tensor]) -> int:
     return sum(pinned_size(tensor.nbytes) for tensor in tensors)
 
 
-class _ForAll(Buffers):
+class _ForAll(PinnedPlaces):
     """Wrong: every map has its buffer from the start, whether it moves or not."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context.tiers)
-        self._places = {tensor: Buffers.place(self, tensor) for tensor in context.maps_across()}
+        self._places = {tensor: PinnedPlaces.place(self, tensor) for tensor in context.maps_across()}
 
     def place(self, tensor: Tensor) -> Place | None:
         return self._places[tensor]
 
 
 class ForAll(BufferAMap):
-    def bind(self, context: Context) -> Buffers:
+    def bind(self, context: Context) -> PinnedPlaces:
         return _ForAll(context)
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.network import Tensor
-from refimpl.planner.verify.memory import CheckedBlock, CheckedDevice, FreeBytes, HostMemory, inherited
+from refimpl.planner.verify.lifetimes import CheckedBlock, CheckedDevice, FreeBytes, HostMemory, inherited
 
 SIZE = 24
 actions = st.lists(st.tuples(st.booleans(), st.integers(-2, SIZE), st.integers(-1, 9), st.integers(0, 2)), max_size=40)
