@@ -94,6 +94,8 @@ def conv_backward_bias(dy, db):
 
 
 # --- Launching them --------------------------------------------------------------------------------------------------
+# Padding may be (top, left, bottom, right): the last two are in y's size already.  `algorithm` and `workspace` are for
+# the fast rungs.
 
 
 def forward(x, w, b, y, stride=(1, 1), pad=(0, 0), dilation=(1, 1), algorithm=None, workspace=None, stream=None):

@@ -4,8 +4,8 @@ A pool hands out the bytes 0 to `size` of an arena: it moves no memory and knows
 books that do not depend on where a block is placed: rounding, the live blocks, the highest address, the counters.  A
 subclass adds four things: where a block is taken, how it is given back, the holes and the largest of them.
 
-An allocation that does not fit returns None; the planner then waits, evicts or fails.  To free an address that is not
-a live block's raises `PoolError`.
+An allocation that does not fit returns None; the executor, or the planner, then waits, evicts or fails.  To free an
+address that is not a live block's raises `PoolError`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from refimpl.text import RefimplError
 
-GRANULARITY = 512  #: bytes; cnmem's, and the default of every allocator
+GRANULARITY = 512  #: bytes; of cnmem, NVIDIA's pool that vDNN used (`fits`), and the default of every allocator
 UNLIMITED = 1 << 60  #: bytes; more than anything needs
 
 

@@ -13,7 +13,7 @@ from refimpl.names import Lookup
 from refimpl.names.parameters import with_parameters
 from refimpl.network import NetworkError
 from refimpl.slots import setup
-from refimpl.slots.setup import KINDS, SLOTS, Setup, SetupError
+from refimpl.slots.setup import BASES, SLOTS, Setup, SetupError
 from refimpl.text import offer
 
 #: Slot → name → where the module is.
@@ -118,7 +118,7 @@ def module(slot: str, text: str) -> Any:
         return with_parameters(slot, known[name], given)
     if colon and slot in MODULES and all(part.isidentifier() for part in name.split(".")):
         found, _, given = given.partition(":")
-        return with_parameters(slot, from_outside(slot, name, found, KINDS[slot], MODULES[slot]), given)
+        return with_parameters(slot, from_outside(slot, name, found, BASES[slot], MODULES[slot]), given)
     raise SetupError(f"{slot} cannot be {text!r}{offer(name, known)}")
 
 

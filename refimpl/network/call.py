@@ -76,17 +76,6 @@ class Call:
         return self.function.partition(".")[0]
 
     @property
-    def is_pytorchs(self) -> bool:
-        """Whether PyTorch alone can make it: a machine knows its operations and bytes, and no kernel."""
-        return self.family == PYTORCH
-
-    @property
-    def work(self) -> Literal["forward", "backward", "products"]:
-        """The kind of arithmetic of a call that has no algorithms here: PyTorch's convolutions are ones, too."""
-        convolves = self.is_pytorchs and self.function.startswith(f"{PYTORCH}.conv")
-        return "products" if not convolves else "backward" if self.function.endswith("backward") else "forward"
-
-    @property
     def nbytes(self) -> int:
         """The least number of bytes to read and write; an updated tensor counts twice."""
         moved = (*self.reads, *self.writes, *self.updates, *self.updates)
@@ -101,6 +90,23 @@ class Call:
     def name(self) -> str:
         """The name of a choosable call, which no other one in its network has: its function, and what it writes."""
         return f"{self.function} {self.writes[0].name}"
+
+    def __repr__(self) -> str:
+        given, filled = (", ".join(map(repr, tensors)) for tensors in ((*self.reads, *self.updates), self.writes))
+        return f"{self.function}({given} → {filled})"
+
+    # -- for a machine's model of time: a first reader stops here ------------------------------------------------------
+
+    @property
+    def is_pytorchs(self) -> bool:
+        """Whether PyTorch alone can make it: a machine knows its operations and bytes, and no kernel."""
+        return self.family == PYTORCH
+
+    @property
+    def work(self) -> Literal["forward", "backward", "products"]:
+        """The kind of arithmetic of a call that has no algorithms here: PyTorch's convolutions are ones, too."""
+        convolves = self.is_pytorchs and self.function.startswith(f"{PYTORCH}.conv")
+        return "products" if not convolves else "backward" if self.function.endswith("backward") else "forward"
 
     @property
     def key(self) -> CallKey:
@@ -122,7 +128,3 @@ class Call:
             plain = [(name, value) for name, value in self.arguments.items() if not isinstance(value, Setting)]
             self._key = self.function, tuple((n, described(n, value)) for n, value in plain if n not in NOT_IN_KEY)
         return self._key
-
-    def __repr__(self) -> str:
-        given, filled = (", ".join(map(repr, tensors)) for tensors in ((*self.reads, *self.updates), self.writes))
-        return f"{self.function}({given} → {filled})"

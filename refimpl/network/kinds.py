@@ -188,6 +188,16 @@ PUBLISHED: Mapping[LayerKind, Traits] = {
 }  # fmt: skip
 
 
+def with_new(named: Sequence[LayerKind], rule: Callable[[Traits], bool]) -> tuple[LayerKind, ...]:
+    """The kinds that a paper's rule names, and those that no paper knew to which the rule is extended.
+
+    Args:
+        named: by the paper.
+        rule: whether the paper's rule is extended to a kind; asked of kinds alone that are not `published`.
+    """
+    return (*named, *(kind for kind, traits in TRAITS.items() if not traits.published and rule(traits)))
+
+
 # -- later kinds, which no paper has: a first reader stops here --------------------------------------------------------
 
 
@@ -329,13 +339,3 @@ LATER: Mapping[LayerKind, Traits] = {
 
 #: Every kind, those of the papers' networks first.
 TRAITS: Mapping[LayerKind, Traits] = {**PUBLISHED, **LATER}
-
-
-def with_new(named: Sequence[LayerKind], rule: Callable[[Traits], bool]) -> tuple[LayerKind, ...]:
-    """The kinds that a paper's rule names, and those that no paper knew to which the rule is extended.
-
-    Args:
-        named: by the paper.
-        rule: whether the paper's rule is extended to a kind; asked of kinds alone that are not `published`.
-    """
-    return (*named, *(kind for kind, traits in TRAITS.items() if not traits.published and rule(traits)))

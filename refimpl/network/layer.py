@@ -26,63 +26,8 @@ class NetworkError(RefimplError, ValueError):
     """An impossible network: one line that names the layer and what to write instead."""
 
 
-@dataclass(frozen=True, eq=False)
-class Parameter:
-    """A weight with its gradient and what the optimiser keeps of it, all resident."""
-
-    weight: Tensor
-    its_gradient: Tensor | None  #: None: no call computes it
-    states: Mapping[str, Tensor]  #: the optimiser's: "momentum", or "exp_avg" and "exp_avg_sq"
-    frozen: bool = False  #: it stays as it is
-
-    @property
-    def gradient(self) -> Tensor:
-        """The gradient of a weight that has one."""
-        assert self.its_gradient is not None, f"{self.weight} has no gradient"
-        return self.its_gradient
-
-    @property
-    def momentum(self) -> Tensor:
-        """What plain gradient descent keeps."""
-        return self.states["momentum"]
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """The weight, its gradient if it has one, and the optimiser's states."""
-        gradient = () if self.its_gradient is None else (self.its_gradient,)
-        return (self.weight, *gradient, *self.states.values())
-
-
-@dataclass(frozen=True, eq=False)
-class Output:
-    """An end of a network: a loss with its labels and with what it fills."""
-
-    layer: Layer
-    labels: Tensor  #: or targets: what the batch wants; resident
-    losses: Tensor  #: one an image; resident
-    predictions: Tensor  #: filled in inference alone
-    counted: Tensor | None = None  #: the number of labels that count, where some may not; resident
-
-    @property
-    def loss(self) -> Loss:
-        """What is true of all losses of this kind."""
-        found = self.layer.traits.loss
-        assert found is not None
-        return found
-
-    @property
-    def classes(self) -> int:
-        """Labels are 0 … classes - 1, if they are classes."""
-        return self.predictions.shape[1]
-
-    @property
-    def ignore_index(self) -> int | None:
-        """The label of what does not count; None: everything does."""
-        return self.layer.options.get("ignore_index")
-
-
 class Layer:
-    """Compared by identity.  The tensors and the steps, those of training, are filled in when the network is built."""
+    """A node of the network.  Its tensors, and its steps of training, are filled in when the network is built."""
 
     __slots__ = (
         "backward", "branches", "constants", "consumers", "forward", "has_relu", "kept", "kind", "learns", "name",
@@ -98,18 +43,19 @@ class Layer:
         self.producers, self.consumers = list(producers), list[Layer]()
         self.number = 0  #: in the order of description, from 1; the same with and without forks and fused ReLUs
         self.shape: tuple[int, ...] = ()
-        self.shares: Layer | None = None  #: the layer whose parameters it has
-        self.own_bias = False  #: it shares the weight, or its own is shared, and no layer has another's bias
-        self.operation: Operation | None = None  #: of a layer as PyTorch runs it
-        self.uses: list[Parameter] = []  #: of such a layer: every parameter that it reads, its own or another's
-        self.weight = 1.0  #: of a loss: its share in the sum of all losses
-        self.has_relu = False  #: a ReLU is part of it
-        self.relu_options: Mapping[str, Any] = {}  #: of that ReLU
-        self.learns = False  #: whether its output depends on a parameter, so that its gradient is needed
         self.outputs: list[Tensor] = []  #: one; a fork has one a consumer; a layer in place has its producer's
         self.branches: dict[Layer, Tensor] = {}  #: of a fork: consumer → its copy
         self.parameters: dict[str, Parameter] = {}  #: "w", "b"; "gamma", "beta"
         self.statistics: dict[str, Tensor] = {}  #: of a batch normalisation: "mean", "running_mean", …
+        self.learns = False  #: whether its output depends on a parameter, so that its gradient is needed
+        self.has_relu = False  #: a ReLU is part of it
+        self.relu_options: Mapping[str, Any] = {}  #: of that ReLU
+        self.weight = 1.0  #: of a loss: its share in the sum of all losses
+        # Of layers that no paper has:
+        self.shares: Layer | None = None  #: the layer whose parameters it has
+        self.own_bias = False  #: it shares the weight, or its own is shared, and no layer has another's bias
+        self.operation: Operation | None = None  #: of a layer as PyTorch runs it
+        self.uses: list[Parameter] = []  #: of such a layer: every parameter that it reads, its own or another's
         self.constants: dict[str, Tensor] = {}  #: of a permutation of channels: "order"
         self.kept: dict[str, Tensor] = {}  #: what forward fills for backward: of a layer normalisation "mean", …
 
@@ -208,3 +154,58 @@ class Step:
 
     def __repr__(self) -> str:
         return f"step {self.number} ({self.layer.name} {self.direction})"
+
+
+@dataclass(frozen=True, eq=False)
+class Parameter:
+    """A weight with its gradient and what the optimiser keeps of it, all resident."""
+
+    weight: Tensor
+    its_gradient: Tensor | None  #: None: no call computes it
+    states: Mapping[str, Tensor]  #: the optimiser's: "momentum", or "exp_avg" and "exp_avg_sq"
+    frozen: bool = False  #: it stays as it is
+
+    @property
+    def gradient(self) -> Tensor:
+        """The gradient of a weight that has one."""
+        assert self.its_gradient is not None, f"{self.weight} has no gradient"
+        return self.its_gradient
+
+    @property
+    def momentum(self) -> Tensor:
+        """What plain gradient descent keeps."""
+        return self.states["momentum"]
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The weight, its gradient if it has one, and the optimiser's states."""
+        gradient = () if self.its_gradient is None else (self.its_gradient,)
+        return (self.weight, *gradient, *self.states.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Output:
+    """An end of a network: a loss with its labels and with what it fills."""
+
+    layer: Layer
+    labels: Tensor  #: or targets: what the batch wants; resident
+    losses: Tensor  #: one an image; resident
+    predictions: Tensor  #: filled in inference alone
+    counted: Tensor | None = None  #: the number of labels that count, where some may not; resident
+
+    @property
+    def loss(self) -> Loss:
+        """What is true of all losses of this kind."""
+        found = self.layer.traits.loss
+        assert found is not None
+        return found
+
+    @property
+    def classes(self) -> int:
+        """Labels are 0 … classes - 1, if they are classes."""
+        return self.predictions.shape[1]
+
+    @property
+    def ignore_index(self) -> int | None:
+        """The label of what does not count; None: everything does."""
+        return self.layer.options.get("ignore_index")

@@ -1,6 +1,7 @@
 """Small networks for teaching and testing: a CPU trains them, and together they have every kind of layer but LRN.
 
-`shape` is one image's: channels, height, width.  They also take the 1×8² of scikit-learn's digits.
+`shape` is one image's: channels, height, width.  They also take the 1×8² of scikit-learn's digits.  `conventions` are
+the choices by which the papers' versions of one network differ, such as a ReLU in place.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ def lenet(batch: int = 32, conventions: Conventions = VDNN, shape: Shape = (1, 2
     b.relu(name="relu3")
     b.dropout(0.25, name="drop3")
     return classified(b, classes, "fc4")
+
+
+# -- the others: a first reader stops here -----------------------------------------------------------------------------
 
 
 def tiny_vgg(

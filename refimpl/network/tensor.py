@@ -25,7 +25,7 @@ SIZES = {
 
 
 class Tensor:
-    """Compared by identity; `name` is unique within a network.  Never changed once its network is built."""
+    """A name, a shape and a kind.  It has no values: the executor has those, in its `buffers`."""
 
     __slots__ = ("dtype", "kind", "managed", "name", "nbytes", "shape")
 

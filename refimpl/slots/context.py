@@ -1,4 +1,4 @@
-"""The context: the facts that are known before a plan starts, and that a module may read when it is bound.
+"""The context: the facts that are known before an iteration is run or planned; a module reads them when it is bound.
 
 The network, the machine and the budget; which steps use which tensor; each map's fate, as far as it is decided.
 """
@@ -30,32 +30,8 @@ class Fate:
     reason: str
 
 
-@lru_cache(maxsize=8)
-def uses_of(network: Network) -> Mapping[Tensor, Sequence[Step]]:
-    """Managed tensor → the steps that use it, in order."""
-    uses: dict[Tensor, list[Step]] = {tensor: [] for tensor in network.managed}
-    for step in network.steps:
-        for tensor in step.uses:
-            uses[tensor].append(step)
-    return uses
-
-
-@lru_cache(maxsize=8)
-def last_forward_uses(network: Network) -> Mapping[Tensor, int]:
-    """Managed tensor → the number of the last forward step that uses it; 0 if none does."""
-    uses = uses_of(network)
-    return {tensor: max((step.number for step in uses[tensor] if step.forward), default=0) for tensor in uses}
-
-
-@lru_cache(maxsize=8)
-def results_of(network: Network) -> Sequence[Tensor]:
-    """The network's outputs that a call writes: they are copied to the host."""
-    written = {tensor for step in network.steps for call in step.calls for tensor in call.writes}
-    return tuple(tensor for tensor in network.results if tensor in written)
-
-
 class Context:
-    """Step numbers are positions: 1..N forward, N+1..2N backward."""
+    """What a module may read.  Step numbers are positions: 1..N forward, N+1..2N backward."""
 
     def __init__(self, network: Network, machine: Machine, budget: int | None = None) -> None:
         self.network, self.machine = network, machine
@@ -127,3 +103,27 @@ class Context:
             if tensor.kind in ("map", "input") and used_backward and uses[0].forward:
                 crossing.append(tensor)
         return crossing
+
+
+@lru_cache(maxsize=8)
+def uses_of(network: Network) -> Mapping[Tensor, Sequence[Step]]:
+    """Managed tensor → the steps that use it, in order."""
+    uses: dict[Tensor, list[Step]] = {tensor: [] for tensor in network.managed}
+    for step in network.steps:
+        for tensor in step.uses:
+            uses[tensor].append(step)
+    return uses
+
+
+@lru_cache(maxsize=8)
+def last_forward_uses(network: Network) -> Mapping[Tensor, int]:
+    """Managed tensor → the number of the last forward step that uses it; 0 if none does."""
+    uses = uses_of(network)
+    return {tensor: max((step.number for step in uses[tensor] if step.forward), default=0) for tensor in uses}
+
+
+@lru_cache(maxsize=8)
+def results_of(network: Network) -> Sequence[Tensor]:
+    """The network's outputs that a call writes: they are copied to the host."""
+    written = {tensor for step in network.steps for call in step.calls for tensor in call.writes}
+    return tuple(tensor for tensor in network.results if tensor in written)

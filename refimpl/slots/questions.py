@@ -1,9 +1,9 @@
 """The slots of a setup: the questions of each to its module, when they are asked, and what the module may look at.
 
-A module is a frozen object: it has parameters and no state.  `bind(context)` returns a fresh object that answers for
-one plan, so that no mark survives from one plan to the next.  Modules are bound in the order recompute → offload →
-liveness → prefetch, then cache, algorithms, pinned: a checkpoint's output counts as read by every backward step that
-rebuilds from it, and a dropped map needs no offload.
+The executor asks, and the planner.  A module is a frozen object: it has parameters and no state.  `bind(context)`
+returns a fresh object that answers for one iteration, so that no mark survives to the next.  Modules are bound in the
+order recompute → offload → liveness → prefetch, then cache, algorithms, pinned: a checkpoint's output counts as read by
+every backward step that rebuilds from it, and a dropped map needs no offload.
 
 A module names the features it `needs` of the others and those it `offers`; a setup with an unmet need is refused
 when it is built.
@@ -28,13 +28,13 @@ Feature = Literal[
     "rebuild",  # recompute: some maps are dropped and rebuilt
     "eviction",  # cache: a failed allocation may push something out
 ]
-Bound = TypeVar("Bound", covariant=True)  #: the protocol of what answers for one plan
+Bound = TypeVar("Bound", covariant=True)  #: the protocol of what answers for one iteration
 
 
 class Module(ABC, Generic[Bound]):
     """Base class of every module: a frozen object with parameters and without state."""
 
-    if TYPE_CHECKING:
+    if TYPE_CHECKING:  # a subclass has both, as class variables or as fields
 
         @property
         def name(self) -> str:
@@ -56,7 +56,7 @@ class Module(ABC, Generic[Bound]):
 
     @abstractmethod
     def bind(self, context: Context) -> Bound:
-        """A fresh object that answers for one plan."""
+        """A fresh object that answers for one iteration."""
 
 
 # -- offload -----------------------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class BoundPrefetch(Protocol):
 
 
 class Pinned(Module["BoundPinned"]):
-    #: Whether threads of the host copy maps on into the store, on a stream of their own; `bind` returns a `BoundStore`.
+    #: Whether threads of the host copy maps on into the store; `bind` returns a `BoundStore` (`planner_only`).
     uses_store: ClassVar[bool] = False
     #: Whether it places maps in other tiers than the host's memory, where the machine has any.
     spans_tiers: ClassVar[bool] = False
@@ -157,7 +157,7 @@ class Recompute(Module["BoundRecompute"]):
 
     An example, memory-centric: norm, relu and pool come after the checkpoint conv; the relu works in place on norm's
     map.  The maps norm and pool are dropped, and a step of backward reads pool.  The chain is norm, relu, pool, and the
-    map norm may be released after pool.  The planner (`refimpl.planner.mover.Mover._rebuild`) goes through it:
+    map norm may be released after pool.  `Executor.rebuild` goes through it:
 
         has run again   never evicted   rebuilt        unfinished   on the device
         -               pool            -              -            conv
@@ -188,9 +188,9 @@ class BoundRecompute(Protocol):
     ) -> Iterable[tuple[Step, Sequence[Tensor]]]:
         """Asked when `step` needs a dropped tensor.
 
-        The forward steps to run again, in order, each with the tensors that may be released after it.  The planner
-        skips steps whose results are on the device; `is_there` says which tensors are, as a step reads them, so that a
-        chain can also begin in the middle.
+        The forward steps to run again, in order, each with the tensors that may be released after it.  Steps whose
+        results are on the device are skipped; `is_there` says which tensors are, as a step reads them, so that a chain
+        can also begin in the middle.
         """
 
 

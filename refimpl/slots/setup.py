@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from refimpl.machine import Machine
 
 #: Slot → the base class of its modules, in the order in which modules are bound and shown.
-KINDS: dict[str, type] = {
+BASES: dict[str, type] = {
     "recompute": slots.Recompute,
     "offload": slots.Offload,
     "liveness": slots.Liveness,
@@ -35,7 +35,7 @@ KINDS: dict[str, type] = {
     "allocator": Allocator,
     "pinned": slots.Pinned,
 }
-SLOTS = tuple(KINDS)
+SLOTS = tuple(BASES)
 FIELDS = (*SLOTS, "copy_streams", "join", "barrier")
 
 #: Feature that is needed → the error text where no module of the setup offers it.
@@ -47,7 +47,7 @@ WITHOUT = {
 }
 
 
-#: Slot → module or its name → slot → module.  `refimpl.names.modules` puts its own here: the planner knows no names.
+#: Slot → module or its name → slot → module.  `refimpl.names.modules` puts its own here: this room knows no names.
 by_name: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
 
 
@@ -88,15 +88,6 @@ class Setup:
             for feature in sorted(module.needs - offered):
                 raise SetupError(f"{slot}={module.name} {WITHOUT[feature]}")
 
-    def check_tiers(self, machine: Machine) -> None:
-        """Raise `SetupError` where maps move, and the machine has tiers that the module for `pinned` never uses."""
-        others = [tier.name for tier in machine.tiers if tier.name != HOST]
-        if others and not self.pinned.spans_tiers and "offload" in self.offload.offers | self.cache.offers:
-            raise SetupError(
-                f"pinned={self.pinned.name} uses the host's memory alone, and {machine.name} has other tiers "
-                f"({', '.join(others)}); set pinned=superneurons-unified-pool, or leave them out"
-            )
-
     def module(self, slot: str) -> Any:
         """The module in a slot."""
         return getattr(self, slot)
@@ -129,6 +120,22 @@ class Setup:
         return (self.origin or self).name
 
     @property
+    def slots(self) -> dict[str, str]:
+        """Slot → its module, as `--set` takes it."""
+        return {slot: module_text(self.module(slot)) for slot in SLOTS}
+
+    # -- for the planner: a first reader stops here --------------------------------------------------------------------
+
+    def check_tiers(self, machine: Machine) -> None:
+        """Raise `SetupError` where maps move, and the machine has tiers that the module for `pinned` never uses."""
+        others = [tier.name for tier in machine.tiers if tier.name != HOST]
+        if others and not self.pinned.spans_tiers and "offload" in self.offload.offers | self.cache.offers:
+            raise SetupError(
+                f"pinned={self.pinned.name} uses the host's memory alone, and {machine.name} has other tiers "
+                f"({', '.join(others)}); set pinned=superneurons-unified-pool, or leave them out"
+            )
+
+    @property
     def frugal(self) -> Setup:
         """The setup that decides whether a budget is enough; of a search, its candidate that needs least memory."""
         return self
@@ -145,15 +152,10 @@ class Setup:
         """Whether an iteration's allocations are the same in every pool that they fit: no module follows the pool."""
         return not any(getattr(self, slot).follows_pool for slot in SLOTS if slot != "allocator")
 
-    @property
-    def slots(self) -> dict[str, str]:
-        """Slot → its module, as `--set` takes it."""
-        return {slot: module_text(self.module(slot)) for slot in SLOTS}
-
 
 def check_kind(slot: str, module: object) -> None:
     """Raise `SetupError` where `module` is not a module for `slot`."""
-    if isinstance(module, KINDS[slot]):
+    if isinstance(module, BASES[slot]):
         if not isinstance(getattr(module, "name", None), str):
             kind = type(module).__name__
             raise SetupError(f"{slot}={kind}() has no name; write `name: ClassVar = ...` in the class {kind}")
@@ -164,10 +166,10 @@ def check_kind(slot: str, module: object) -> None:
         raise SetupError(
             f"{slot}={module!r} is a name; Setup takes modules, and replace names: .replace({slot}={module!r})"
         )
-    right = next((other for other, kind in KINDS.items() if isinstance(module, kind)), None)
+    right = next((other for other, kind in BASES.items() if isinstance(module, kind)), None)
     if right:
         raise SetupError(f"{module.name} is a module for the slot {right}, not {slot}")  # type: ignore[attr-defined]
-    base = f"refimpl.slots.{KINDS[slot].__name__}" if slot != "allocator" else "refimpl.memory.Allocator"
+    base = f"refimpl.slots.{BASES[slot].__name__}" if slot != "allocator" else "refimpl.memory.Allocator"
     raise SetupError(f"{slot}={module!r} is not a module; write an instance of a subclass of {base}")
 
 

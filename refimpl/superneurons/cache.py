@@ -5,14 +5,14 @@ The paper's Algorithm 2, and where it is here:
 | the paper | here |
 | --- | --- |
 | `check(T)`: T is in the cache: it moves to the front, a hit | `touch` |
-| `check(T)`: it is not: it is allocated, and put at the front, a miss | `Mover.allocate`, then `enter` |
-| `out`: the last tensor that is not locked is offloaded and leaves the list | `victim`, `Mover.evict`, `leave` |
+| `check(T)`: it is not: it is allocated, and put at the front, a miss | the executor's `allocate`, then `enter` |
+| `out`: the last tensor that is not locked is offloaded and leaves | `victim`, the executor's `evict`, `leave` |
 | locks: the tensors that the running layer uses | the `locked` that `victim` is given |
 
-The planner moves the tensors, because it must wait for copies as well; this module knows only their order.  A missed
-tensor with a host copy is copied back; a layer's new output is only allocated.  In one point the listing is wrong: it
-evicts until the evicted *bytes* are enough, but a tensor needs them in one piece.  The planner tries the allocation
-again after every eviction, until there is a hole.
+The executor, or the planner, moves the tensors, as it must wait for copies too; this module knows only their order.  A
+missed tensor with a host copy is copied back; a layer's new output is only allocated.  In one point the listing is
+wrong: it evicts until the evicted *bytes* are enough, but a tensor needs them in one piece.  Here the allocation is
+tried again after every eviction, until there is a hole.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `segments` says which maps are dropped and which segments keep what they rebuild.  This file is the rest: the chain of
 forward steps that run again when a backward step reads a dropped map, from the first layer after the checkpoint up to
-the last whose output the step reads.  The planner skips layers whose outputs are on the device.
+the last whose output the step reads.  Layers whose outputs are on the device are skipped.
 
 A segment that keeps (speed-centric) runs each of its layers at most once more, where it does not branch.  In one that
 does not keep (memory-centric) a map is freed as soon as the layers that read it have run again; a chain of n layers

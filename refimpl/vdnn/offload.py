@@ -1,7 +1,8 @@
 """vDNN's offload and prefetch (§3.2): the inputs of chosen layers are copied to the host, and back.
 
 What is offloaded is X, a layer's input; the last layer that reads it sends it (`refimpl.slots.last_consumer`).  A
-map that several layers read is offloaded if any of them is of a chosen kind.
+map that several layers read is offloaded if any of them is of a chosen kind.  `with_new` extends a choice to kinds
+that the paper did not know.
 
 While a layer runs backward, the map of at most one earlier layer is prefetched (Figure 10).  The search,
 `find_prefetch_layer` of the paper, is in `refimpl.slots.window`, where vDNN++ finds it too.  Which layers make it?

@@ -5,9 +5,9 @@ takes longer, the GPU waits.  In vDNN++ the next layer starts as soon as the ker
 another one when both its last reader and its copy are done.  The only back-pressure is memory: an allocation that does
 not fit otherwise waits for the oldest copy.  Between forward and backward all copies out are done.
 
-The planner releases every tensor in these two phases, and places only the waits that the bytes need.  So to have no
-join takes no module: it is a constant of the setup, as is the barrier (`static`).  `with_join` and `without_join` are
-what a join does to a chain of layers.
+The executor and the planner release every tensor in these two phases, and wait only where the bytes need it.  So to
+have no join takes no module: it is a constant of the setup, as is the barrier (`static`).  `with_join` and
+`without_join` are what a join does to a chain of layers.
 
 `vdnnpp-dyn`: a candidate passes if a whole iteration fits the budget; no time is measured.  The first that
 passes, in this order:
