@@ -4,9 +4,11 @@
     for action in executor.iteration(images, labels):
         print(action)
 
-Read this file first, then `streams`.  The stream `compute` runs the kernels, `out` copies maps to pinned memory, `into`
-copies them back.  `refimpl.slots.questions` says what a module is asked, and when; the modules are the papers'
-(`refimpl.vdnn` and others).
+Read this file first, then `streams`.  The stream `compute` runs the kernels, `out` copies maps (layers' outputs) to
+pinned memory, `into` copies them back.  A *setup* has a module in each of its slots: offload, prefetch, liveness, ….
+`refimpl.slots.questions` says what a module is asked, and when; the modules are the papers' (`refimpl.vdnn` and
+others).  A *step* is one layer's forward or backward.  Of a network's tensors, *managed* ones come and go within an
+iteration, as maps do; *resident* ones stay, as weights do.
 
 The planner (`refimpl.planner`) asks the same modules the same questions and writes down what it would do.  So it knows
 every address, copy and wait before anything runs: it proves them, simulates them and searches for better ones.
@@ -84,7 +86,7 @@ class Executor:
         self.copies: dict[Tensor, Buffer] = {}  #: in pinned memory
         self.valid: set[Tensor] = set()  #: whose copy is what the device has, or had last
         self._ask_modules()
-        for x in (*network.given, *self.facts.results):
+        for x in (*network.given, *self.context.results):
             self.copies[x] = Memory(gpu.pinned_array(x.nbytes, np.uint8)).buffer(0, x.nbytes, x)
         self.fixed = dict(self.copies)  #: pinned buffers of the batch and the results
         self.allocate(*network.resident)
@@ -118,15 +120,15 @@ class Executor:
     def _ask_modules(self) -> None:
         """Bind the modules for an iteration, in an order in which each knows what those before it have decided."""
         self.actions.clear()
-        setup, facts = self.setup, Context(self.network, self.machine, self.budget)
-        self.facts, self.recompute = facts, setup.recompute.bind(facts)
-        facts.decide("drop", setup.recompute.name, self.recompute.drops())
-        facts.rebuilt_from.update(self.recompute.sources())
-        self.offloads = setup.offload.bind(facts)
-        facts.decide("offload", setup.offload.name, self.offloads.offloads())
-        self.liveness, self.prefetches = setup.liveness.bind(facts), setup.prefetch.bind(facts)
-        self.cache, self.pinned = setup.cache.bind(facts), setup.pinned.bind(facts)
-        self.stays = set(facts.maps_across()) - set(facts.fates)  #: maps that are not released before backward
+        setup, context = self.setup, Context(self.network, self.machine, self.budget)
+        self.context, self.recompute = context, setup.recompute.bind(context)
+        context.decide("drop", setup.recompute.name, self.recompute.drops())
+        context.rebuilt_from.update(self.recompute.sources())
+        self.offloads = setup.offload.bind(context)
+        context.decide("offload", setup.offload.name, self.offloads.offloads())
+        self.liveness, self.prefetches = setup.liveness.bind(context), setup.prefetch.bind(context)
+        self.cache, self.pinned = setup.cache.bind(context), setup.pinned.bind(context)
+        self.stays = set(context.maps_across()) - set(context.fates)  #: maps that are not released before backward
         self.step: Step | None = None  #: the running one
         self.locked: set[Tensor] = set()  #: never evicted: what the running step uses
         self.rebuilt: dict[Tensor, None] = {}  #: for the running step
@@ -164,7 +166,7 @@ class Executor:
 
     def end(self) -> None:
         """Copy the results out, release everything, wait for all streams."""
-        for tensor in self.facts.results:
+        for tensor in self.context.results:
             self.copy_out(tensor, "result")
         self.release(*[tensor for tensor in self.buffers if tensor.managed])
         self.free(*self.leaving)
@@ -185,7 +187,7 @@ class Executor:
     def prefetch(self, step: Step, when: str) -> None:
         """Maps begin to come back, if there is room for them.  The module says when in a step it is asked."""
         for tensor in self.prefetches.due(step) if when == self.setup.prefetch.order else ():
-            if tensor in self.buffers or self.facts.last_use(tensor) < step.number:
+            if tensor in self.buffers or self.context.last_use(tensor) < step.number:
                 continue
             if tensor in self.leaving:
                 self.revive(tensor)
@@ -196,7 +198,7 @@ class Executor:
         """Everything that the step reads.  What was dropped comes first: to rebuild it takes room."""
         needed = (*step.reads, *step.updates)
         for tensor in needed:
-            if self.facts.is_dropped(tensor) and tensor not in self.buffers:
+            if self.context.is_dropped(tensor) and tensor not in self.buffers:
                 self.have(tensor)
         for tensor in needed:
             self.have(tensor)
@@ -261,11 +263,11 @@ class Executor:
         """Let go of what no later step needs, or not before it is copied in; then of what was made on the way."""
         for tensor in self.liveness.dead(step):
             if tensor in self.buffers:
-                comes_back = self.facts.is_offloaded(tensor) and self.facts.last_use(tensor) > step.number
+                comes_back = self.context.is_offloaded(tensor) and self.context.last_use(tensor) > step.number
                 if comes_back and tensor not in self.network.given:
                     self.copy_out(tensor, "offload")  # no copy, unless an eviction has used up the first one
                 self.release(tensor)
-        self.release(*(x for x in self.rebuilt if x in self.buffers and self.facts.last_use(x) <= step.number))
+        self.release(*(x for x in self.rebuilt if x in self.buffers and self.context.last_use(x) <= step.number))
 
     def release(self, *tensors: Tensor) -> None:
         """Their lives end.  Their bytes are free at once, unless a copy of them may still run."""
@@ -383,7 +385,7 @@ class Executor:
         self.launch(step, again=True)
         self.rebuilt.update(dict.fromkeys(step.writes))
         for y in (*step.writes, *step.updates):
-            unfinished = self.facts.last_forward_write(y, self.step.number) > step.number
+            unfinished = self.context.last_forward_write(y, self.step.number) > step.number
             (self.unfinished.add if unfinished else self.unfinished.discard)(y)
 
     def evict(self, tensor: Tensor) -> None:
