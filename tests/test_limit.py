@@ -35,7 +35,7 @@ def test_what_comes_after():
 @pytest.mark.campaign
 def test_a_search():
     begin = time.process_time()
-    while time.process_time() < begin + 1:
+    while time.process_time() < begin + 1.5:
         list(range(1000))
 
 """
@@ -59,7 +59,8 @@ def pytest_inside(folder: Path, tests: list[str], *options: str) -> subprocess.C
     loops = folder / "test_loops.py"
     loops.write_text(LOOPS)
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", str(ROOT / "pyproject.toml")]
-    command += ["-q", "-p", "no:cacheprovider", "--limit", "0.5", *options, *(f"{loops}::{name}" for name in tests)]
+    command += ["-p", "kernels.targets.emulated"]  # imported before the first test, and not in its time
+    command += ["-q", "-p", "no:cacheprovider", "--limit", "1", *options, *(f"{loops}::{name}" for name in tests)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
 
 
@@ -76,4 +77,4 @@ def test_a_loop_fails_its_test_alone(printed: str) -> None:
     assert "2 failed, 2 passed" in printed, printed
     # A traceback shows a test as far as the line on which the alarm came, and its frame.
     assert all(f"code {name}>" in printed for name in ("test_a_loop", "test_an_example"))
-    assert "Endless: the test has taken 0.5 s" in printed
+    assert "Endless: the test has taken 1 s" in printed
