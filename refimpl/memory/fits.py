@@ -53,6 +53,9 @@ class BestFit(Allocator):
         return FitPool(size, self.granularity, FreeList.smallest)
 
 
+# -- for comparison: a first reader stops here -------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class FirstFit(Allocator):
     """The lowest hole that is large enough."""

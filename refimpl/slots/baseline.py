@@ -1,4 +1,4 @@
-"""The modules of the preset `baseline`, which do nothing, and the simple choices of liveness."""
+"""The modules of the preset `baseline`, most of which do nothing, and what several papers build theirs from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,89 @@ from refimpl.network import Step, Tensor
 from refimpl.slots import questions as slots
 from refimpl.slots.context import Context
 
-# -- nothing is dropped, offloaded, prefetched or evicted --------------------------------------------------------------
+
+class Departures:
+    """Step → the maps that leave after it: the bound object of an offload that knows them all beforehand."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[Tensor, str] = {}
+        self._at: defaultdict[int, list[Tensor]] = defaultdict(list)
+
+    def add(self, number: int, tensor: Tensor, reason: str) -> None:
+        self._reasons[tensor] = reason
+        self._at[number].append(tensor)
+
+    def offloads(self) -> Mapping[Tensor, str]:
+        return self._reasons
+
+    def leaves(self, step: Step) -> Sequence[Tensor]:
+        return self._at.get(step.number, ())
+
+
+class Releases:
+    """Step → the tensors that are released after it: the bound object of both kinds of liveness."""
+
+    def __init__(self) -> None:
+        self._at: defaultdict[int, list[Tensor]] = defaultdict(list)
+
+    def add(self, number: int, tensor: Tensor) -> None:
+        if tensor not in self._at[number]:
+            self._at[number].append(tensor)
+
+    def dead(self, step: Step) -> Sequence[Tensor]:
+        return self._at.get(step.number, ())
+
+
+@dataclass(frozen=True)
+class LayerWise(slots.Liveness):
+    """Every tensor goes after its last use; one that is offloaded or dropped, also after its last forward use."""
+
+    name: ClassVar[str] = "layer-wise"
+    summary: ClassVar[str] = "every tensor goes after its last use"
+    offers: ClassVar = frozenset({"release"})
+
+    def bind(self, context: Context) -> Releases:
+        releases = Releases()
+        for tensor, uses in context.uses.items():
+            if not uses:
+                continue
+            if tensor in context.fates:
+                releases.add(context.last_forward_use(tensor), tensor)
+            releases.add(context.last_use(tensor), tensor)
+        return releases
+
+
+class PinnedPlaces:
+    """One buffer a map, side by side, in the first tier with room for it; `limits` in the order of preference."""
+
+    def __init__(self, limits: Mapping[str, int]) -> None:
+        self.limits = limits
+        self._taken = dict.fromkeys(limits, 0)
+
+    def place(self, tensor: Tensor) -> slots.Place | None:
+        nbytes = pinned_size(tensor.nbytes)
+        for tier, address in self._taken.items():
+            if address + nbytes <= self.limits[tier]:
+                self._taken[tier] += nbytes
+                return slots.Place(address, tier)
+        return None
+
+    def fetched(self, tensor: Tensor) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class BufferAMap(slots.Pinned):
+    """One buffer for every offloaded map in the host's pinned memory, for the whole run."""
+
+    name: ClassVar[str] = "buffer-a-map"
+    summary: ClassVar[str] = "one pinned buffer a map, for the whole run"
+
+    def bind(self, context: Context) -> PinnedPlaces:
+        return PinnedPlaces({HOST: context.tiers[HOST]})
+
+
+# -- the preset `baseline`: a first reader stops here ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -88,41 +170,6 @@ class NoCache(slots.Cache):
         return None
 
 
-class Departures:
-    """Step → the maps that leave after it: the bound object of an offload that knows them all beforehand."""
-
-    def __init__(self) -> None:
-        self._reasons: dict[Tensor, str] = {}
-        self._at: defaultdict[int, list[Tensor]] = defaultdict(list)
-
-    def add(self, number: int, tensor: Tensor, reason: str) -> None:
-        self._reasons[tensor] = reason
-        self._at[number].append(tensor)
-
-    def offloads(self) -> Mapping[Tensor, str]:
-        return self._reasons
-
-    def leaves(self, step: Step) -> Sequence[Tensor]:
-        return self._at.get(step.number, ())
-
-
-# -- when a tensor is released -----------------------------------------------------------------------------------------
-
-
-class Releases:
-    """Step → the tensors that are released after it: the bound object of both kinds of liveness."""
-
-    def __init__(self) -> None:
-        self._at: defaultdict[int, list[Tensor]] = defaultdict(list)
-
-    def add(self, number: int, tensor: Tensor) -> None:
-        if tensor not in self._at[number]:
-            self._at[number].append(tensor)
-
-    def dead(self, step: Step) -> Sequence[Tensor]:
-        return self._at.get(step.number, ())
-
-
 @dataclass(frozen=True)
 class NetworkWide(slots.Liveness):
     """Maps stay for the whole iteration, as if allocated once; gradients (weights' too) go after their last use.
@@ -141,55 +188,3 @@ class NetworkWide(slots.Liveness):
             if tensor.kind in ("gradient map", "weight gradient"):
                 releases.add(uses[-1].number, tensor)
         return releases
-
-
-@dataclass(frozen=True)
-class LayerWise(slots.Liveness):
-    """Every tensor goes after its last use; one that is offloaded or dropped, also after its last forward use."""
-
-    name: ClassVar[str] = "layer-wise"
-    summary: ClassVar[str] = "every tensor goes after its last use"
-    offers: ClassVar = frozenset({"release"})
-
-    def bind(self, context: Context) -> Releases:
-        releases = Releases()
-        for tensor, uses in context.uses.items():
-            if not uses:
-                continue
-            if tensor in context.fates:
-                releases.add(context.last_forward_use(tensor), tensor)
-            releases.add(context.last_use(tensor), tensor)
-        return releases
-
-
-# -- where an offloaded map is on the host -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class BufferAMap(slots.Pinned):
-    """One buffer for every offloaded map in the host's pinned memory, for the whole run."""
-
-    name: ClassVar[str] = "buffer-a-map"
-    summary: ClassVar[str] = "one pinned buffer a map, for the whole run"
-
-    def bind(self, context: Context) -> PinnedPlaces:
-        return PinnedPlaces({HOST: context.tiers[HOST]})
-
-
-class PinnedPlaces:
-    """One buffer a map, side by side, in the first tier with room for it; `limits` in the order of preference."""
-
-    def __init__(self, limits: Mapping[str, int]) -> None:
-        self.limits = limits
-        self._taken = dict.fromkeys(limits, 0)
-
-    def place(self, tensor: Tensor) -> slots.Place | None:
-        nbytes = pinned_size(tensor.nbytes)
-        for tier, address in self._taken.items():
-            if address + nbytes <= self.limits[tier]:
-                self._taken[tier] += nbytes
-                return slots.Place(address, tier)
-        return None
-
-    def fetched(self, tensor: Tensor) -> bool:
-        return False
