@@ -239,7 +239,8 @@ class Executor:
                 else:
                     free, hole = self.pool.free_bytes, self.pool.hole_for(tensor in self.stays)
                     alive = {"tensor": sum(x.nbytes for x in self.buffers)}
-                    raise DoesNotFit(self.step, tensor.name, tensor.nbytes, free, hole, self.budget, alive)
+                    who = f"{self.network.name} under {self.setup.name}"
+                    raise DoesNotFit(self.step, tensor.name, tensor.nbytes, free, hole, self.budget, alive, who=who)
 
     def found_room(self, tensor: Tensor) -> bool:
         """A buffer, if there is a hole for it."""

@@ -136,7 +136,8 @@ def by_hand(options: argparse.Namespace) -> int:
             raise Fail(f"--by-hand prints one iteration and nothing else: leave out --{name}")
     network, source = data_for(options, build(options.network, options.batch))
     network = resolve.trained_by(options, network)
-    machine = resolve.machine(options, resolve.running_on(options))
+    options.kernels = "plain"  # as the executor's are; and nothing is measured
+    machine = resolve.machine(options)
     learning, nbytes = resolve.learning(options), budget_bytes(options.budget, network, machine)
     if options.budget is None:  # the executor takes all of its budget at once
         nbytes = min(nbytes, 2 * (network.resident_bytes + network.managed_bytes))
