@@ -314,18 +314,6 @@ class Executor:
         number = self.streams.work(stream, partial(copy, source.array, target.array, stream), [source], [target])
         self._tell(why, tensor, number)
 
-    def pinned_buffer(self, tensor: Tensor) -> Buffer:
-        """A place in pinned memory.  Where its limit leaves none, an outdated copy gives up its own."""
-        while (place := self.pinned.place(tensor)) is None:
-            maps = [x for x in self.copies if x not in self.fixed]
-            outdated = [x for x in maps if x not in self.valid]
-            if not outdated or not self.pinned.fetched(outdated[-1]):
-                limit = self.pinned.limits[HOST]
-                free = limit - sum(pinned_size(x.nbytes) for x in maps)
-                raise PinnedDoesNotFit.of(self.step, tensor.name, tensor.nbytes, [Room(HOST, limit, free, free)])
-            self.host.past.append(self.copies.pop(outdated[-1]))
-        return self.host.buffer(place.address, pinned_size(tensor.nbytes), tensor)
-
     # -- kernels -------------------------------------------------------------------------------------------------------
 
     def launch(self, step: Step, again: bool = False) -> None:
@@ -354,7 +342,7 @@ class Executor:
     def _tell(self, what: str, of: Tensor | Call | str, at: int | None = None) -> None:
         self.actions.append(Action(self.step, what, of, at))
 
-    # -- rebuild and evict: the words of SuperNeurons.  A reader of vDNN stops here ------------------------------------
+    # -- SuperNeurons' rebuild and evict, vDNN++'s limit of pinned memory.  A reader of vDNN stops here ----------------
 
     def rebuild(self, tensor: Tensor) -> None:
         """Run the layers again that make a dropped map; those whose outputs are there need not."""
@@ -395,6 +383,18 @@ class Executor:
         if tensor not in self.unfinished and not self.recompute.can_rebuild(tensor, self.step):
             self.copy_out(tensor, "evict")
         self.release(tensor)
+
+    def pinned_buffer(self, tensor: Tensor) -> Buffer:
+        """A place in pinned memory.  Where its limit leaves none, an outdated copy gives up its own."""
+        while (place := self.pinned.place(tensor)) is None:
+            maps = [x for x in self.copies if x not in self.fixed]
+            outdated = [x for x in maps if x not in self.valid]
+            if not outdated or not self.pinned.fetched(outdated[-1]):
+                limit = self.pinned.limits[HOST]
+                free = limit - sum(pinned_size(x.nbytes) for x in maps)
+                raise PinnedDoesNotFit.of(self.step, tensor.name, tensor.nbytes, [Room(HOST, limit, free, free)])
+            self.host.past.append(self.copies.pop(outdated[-1]))
+        return self.host.buffer(place.address, pinned_size(tensor.nbytes), tensor)
 
 
 def refuse(network: Network, setup: Setup, machine: Any) -> None:
