@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.faults.fault import Fault
 
+EXECUTOR = "tests/refimpl/test_executor.py"
+
 FAULTS = (
     Fault(
         "a plan that does not fit waits for the garbage collector",
@@ -24,7 +26,7 @@ FAULTS = (
         "refimpl/planner/order.py",
         "            needed = list(map(max, needed, block.reads))\n",
         "            pass\n",
-        "tests/refimpl/planner/test_store.py tests/refimpl/superneurons/test_offload.py",
+        EXECUTOR,
     ),
     Fault(
         "the first access to a new block does not wait for what was there before",
@@ -66,7 +68,7 @@ FAULTS = (
         "refimpl/planner/pinned_memory.py",
         "copy.valid = False",
         "copy.valid = copy.valid",
-        "tests/refimpl/planner tests/refimpl/superneurons",
+        EXECUTOR,
     ),
     Fault(
         "a map that cannot be rebuilt is evicted without a copy",
@@ -210,8 +212,7 @@ FAULTS = (
         "refimpl/planner/loop.py",
         "if self.setup.join and order.copies > copies:",
         "if self.setup.join and order.copies == copies:",
-        "tests/refimpl/vdnn",
-        slow=True,
+        EXECUTOR,
     ),
     Fault(
         "vDNN-dyn adopts the feasible candidate although a faster one fits",
@@ -240,5 +241,89 @@ FAULTS = (
         "COMPUTE",
         "tests/refimpl/network/test_data_parallel.py",
         slow=True,
+    ),
+    Fault(
+        "an evicted map has no copy",
+        "refimpl/planner/mover.py",
+        'self.counts["evicted_bytes"] += self.copy_out(tensor, "evicted")',
+        "pass",
+        EXECUTOR,
+    ),
+    Fault(
+        "what was dropped is rebuilt after the copies in",
+        "refimpl/planner/mover.py",
+        "if tensor not in self.memory and self.context.is_dropped(tensor):",
+        "if False:",
+        EXECUTOR,
+    ),
+    Fault(
+        "what a rebuild has read stays locked",
+        "refimpl/planner/mover.py",
+        "            self.have(tensor)\n        self._locked = set(step.uses)\n",
+        "            self.have(tensor)\n",
+        EXECUTOR,
+    ),
+    Fault(
+        "a map that is hit keeps its place in the cache",
+        "refimpl/planner/mover.py",
+        "        if self._is_complete(tensor):\n            self.cache.touch(tensor)\n",
+        "        if self._is_complete(tensor):\n            pass\n",
+        EXECUTOR,
+    ),
+    Fault(
+        "a map that lacks an in-place update is taken for complete",
+        "refimpl/planner/mover.py",
+        "return tensor in self.memory and tensor not in self._unfinished",
+        "return tensor in self.memory",
+        EXECUTOR,
+    ),
+    Fault(
+        "what a step rebuilt stays after it",
+        "refimpl/planner/loop.py",
+        "            mover.release_rebuilt(step)\n",
+        "",
+        EXECUTOR,
+    ),
+    Fault(
+        "vDNN's streams are never joined",
+        "refimpl/planner/loop.py",
+        "if self.setup.join and order.copies > copies:",
+        "if self.setup.join and order.copies < copies:",
+        EXECUTOR,
+    ),
+    Fault(
+        "no barrier is between forward and backward",
+        "refimpl/planner/loop.py",
+        "if backward_begins and self.setup.barrier:",
+        "if backward_begins and not self.setup:",
+        EXECUTOR,
+    ),
+    Fault(
+        "the allocator is not told which maps stay",
+        "refimpl/planner/loop.py",
+        "self.mover.allocate(tensor, tensor in self.crossing and tensor not in self.context.fates)",
+        "self.mover.allocate(tensor)",
+        EXECUTOR,
+    ),
+    Fault(
+        "a map that no later step uses is prefetched",
+        "refimpl/planner/loop.py",
+        "if tensor not in self.memory and self.context.last_use(tensor) >= step.number:",
+        "if tensor not in self.memory:",
+        EXECUTOR,
+    ),
+    Fault(
+        "the bytes that have drained the shortest go back first",
+        "refimpl/planner/device_memory.py",
+        "        for tensor in self._draining:\n",
+        "        for tensor in reversed(self._draining):\n",
+        EXECUTOR,
+    ),
+    Fault(
+        "bytes go back while a copy may still read them",
+        "refimpl/planner/device_memory.py",
+        "        if self._is_ordered(accesses):\n            self._give_back(tensor)\n",
+        "        if accesses:\n            self._give_back(tensor)\n",
+        EXECUTOR,
     ),
 )

@@ -60,11 +60,12 @@ def planner(
 
 @dataclass(frozen=True)
 class OffloadSome(slots.Offload):
-    """Offloads a share of the maps, drawn by `seed`, after their last forward use; `early` after the first."""
+    """Offloads a share of the maps, drawn by `seed`, after their last forward use; `early` after their last write."""
 
     share: float = 1.0
     seed: int = 0
     early: bool = False
+    at_once: bool = False  #: after the first write: a layer in place may change the map while its copy leaves
     name: ClassVar[str] = "some"
     summary: ClassVar[str] = "a share of the maps"
     needs: ClassVar = frozenset({"release"})
@@ -73,17 +74,18 @@ class OffloadSome(slots.Offload):
     def bind(self, context: Context) -> _Leaves:
         drawn = random.Random(self.seed)
         chosen = [t for t in context.maps_across() if t not in context.fates and drawn.random() < self.share]
-        return _Leaves(context, chosen, self.early)
+        return _Leaves(context, chosen, self.early, self.at_once)
 
 
 class _Leaves:
-    def __init__(self, context: Context, chosen: Sequence[Tensor], early: bool) -> None:
+    def __init__(self, context: Context, chosen: Sequence[Tensor], early: bool, at_once: bool) -> None:
         self.chosen = chosen
         self._at: dict[int, list[Tensor]] = {}
         for tensor in chosen:
             written = [step.number for step in context.uses[tensor] if tensor in (*step.writes, *step.updates)]
-            last_write = max((number for number in written if number <= context.network.depth), default=0)
-            number = last_write or context.last_forward_use(tensor) if early else context.last_forward_use(tensor)
+            writes = [number for number in written if number <= context.network.depth]
+            write = (min if at_once else max)(writes, default=0)
+            number = ((early or at_once) and write) or context.last_forward_use(tensor)
             self._at.setdefault(number, []).append(tensor)
 
     def offloads(self) -> Mapping[Tensor, str]:
