@@ -53,7 +53,7 @@ def test_training_comes_to_the_same_bits(
 
 @pytest.mark.slow
 @given(networks(layers=40, side=8), setups, st.sampled_from((0.0, 0.3)), orders, st.booleans())
-@settings(max_examples=12)
+@settings(max_examples=6)
 def test_deep_networks_too(network: Network, wanted: Setup, tightness: float, order: LegalOrder, slow: bool) -> None:
     holds(network, wanted, tightness, order, slow)
 

@@ -101,15 +101,6 @@ def test_all_ways_to_spoil_a_small_program_whose_maps_are_in_tiers() -> None:
 
 
 @pytest.mark.slow
-@relaxed
-@given(networks(), setups, TIGHTNESS, LINKS)
-def test_drawn_programs_are_right(network: Network, setup: Setup, tightness: float, link: float) -> None:
-    program = least_plan(network, setup, machine(link), tightness)
-    program.verify()
-    assert fault(program) is None
-
-
-@pytest.mark.slow
 def test_drawn_programs_with_compressed_maps_are_right() -> None:
     """The host's threads are drawn too, from much slower than the link to much faster."""
     compressed = 0

@@ -14,22 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl import vdnn
 from refimpl.machine import MACHINES, Machine
 from refimpl.names.networks import build
 from refimpl.network import Builder, Conventions, Network, Tensor
 from refimpl.planner import Context, CopyIn, CopyOut, DoesNotFit, Program, Setup, plan
-from refimpl.planner.instructions import Launch
 from refimpl.planner.limits import PassLimits
 from refimpl.planner.loop import Planner
 from refimpl.planner.mover import Mover
 from refimpl.planner.pinned_memory import PinnedMemory
 from refimpl.planner.verify import Unsafe
 from refimpl.report.tables import plan_table
-from refimpl.slots.baseline import NetworkWide, NoPrefetch, NoRecompute
+from refimpl.slots.baseline import NoRecompute
 from refimpl.studies.reproduce.evaluation import moved_bytes
 from refimpl.superneurons import (
-    CHECKPOINTS,
     COST_AWARE,
     MEMORY_CENTRIC,
     SPEED_CENTRIC,
@@ -42,7 +39,7 @@ from refimpl.superneurons import presets as stages
 from refimpl.superneurons.cache import TensorCache
 from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import networks
-from tests.refimpl.modules import DropSome, OffloadSome, PooledPinned, least_plan, machine, planner, setup
+from tests.refimpl.modules import DropSome, least_plan, machine, planner, setup
 
 pytestmark = pytest.mark.superneurons
 
@@ -239,19 +236,6 @@ class IgnoresEverything(LeastRecentlyUsed):
         return Cache()
 
 
-@pytest.mark.slow
-@given(networks(), RECOMPUTES, st.integers(0, 4), st.floats(0, 0.5))
-def test_what_the_running_step_uses_is_never_evicted(
-    network: Network, recompute: Any, distance: int, room: float
-) -> None:
-    wanted = cached(recompute=recompute, prefetch=Ahead(distance))
-    program = least_plan(network, wanted, MACHINE, room)
-    watched = Watched(network, wanted, MACHINE, program.budget)
-    counts = watched.plan().counts
-    assert not watched.used
-    assert counts.evictions == len(watched.evicted) <= watched.planner.memory.pool.statistics().failures
-
-
 def test_a_cache_that_ignores_locks_is_noticed() -> None:
     """What has just been used goes last anyway.  But what the step will read as soon as something else is there may go,
     to be fetched back at once; and were the order wrong too, the step would be without what it had."""
@@ -284,20 +268,6 @@ def test_nothing_moves_while_every_allocation_succeeds(network: Network, recompu
     copied = {i.tensor for i in program.instructions if isinstance(i, (CopyIn, CopyOut))}
     assert copied == {network.input, network.labels, network.losses} - {None}
     assert (program.counts.misses > 0) == (program.counts.recomputed_layers > 0)
-
-
-@given(networks(), RECOMPUTES)
-def test_one_block_less_and_something_is_evicted_or_it_does_not_fit(network: Network, recompute: Any) -> None:
-    wanted = cached(recompute=recompute)
-    roomy = plan(network, wanted, MACHINE, PLENTY)
-    watched = Watched(network, wanted, MACHINE, roomy.arena_bytes - KIB)
-    try:
-        counts = watched.plan().counts
-    except DoesNotFit as error:
-        assert error.largest_hole < error.asked
-    else:
-        assert counts.evictions > 0
-    assert watched.planner.memory.pool.statistics().failures > 0
 
 
 # -- constant time -----------------------------------------------------------------------------------------------------
@@ -391,44 +361,7 @@ def test_enough_bytes_are_no_hole(kind: type[Mover]) -> None:
     assert set(memory.managed()) == {wanted, d} and memory.pool.free_bytes == KIB
 
 
-def test_a_network_that_needs_the_third_victim() -> None:
-    """Where counting bytes fails, trying again does not."""
-    network, wanted = build("tiny-inception", 4), cached(prefetch=Ahead())
-    top = plan(network, wanted, MACHINE, PLENTY).peak_bytes
-    fits = fails = 0
-    for budget in range(top * 2 // 3, top, 64 * KIB):
-        try:
-            Watched(network, wanted, MACHINE, budget).plan().verify()
-        except DoesNotFit:
-            continue
-        fits += 1
-        try:
-            planner(network, wanted, MACHINE, budget, EnoughBytes).plan()
-        except DoesNotFit as error:
-            assert error.free >= error.asked > error.largest_hole
-            fails += 1
-    assert 0 < fails <= fits
-
-
 # -- with a copy, or without -------------------------------------------------------------------------------------------
-
-
-def copies_out(program: Program) -> Counter[str]:
-    """Tensor → how often an eviction copied it out."""
-    return Counter(i.tensor.name for i in program.instructions if isinstance(i, CopyOut) and i.why == "evicted")
-
-
-def test_gradient_maps_are_evicted_too_and_copied_again_once_they_have_changed() -> None:
-    """x's gradient is a sum that every branch's backward adds to: what the host has of it is outdated each time."""
-    watched = Watched(trunk(), cached(), MACHINE, TIGHT)
-    program = watched.plan()
-    program.verify()
-    copied, evicted = copies_out(program), Counter(tensor.name for tensor in watched.evicted)
-    assert copied["d(x)"] == evicted["d(x)"] == 2  # written in between
-    assert sum(copied.values()) < sum(evicted.values())
-    again = [name for name, count in evicted.items() if count > copied[name]]
-    assert again and all(copied[name] == 1 for name in again)  # these only read in between: the copy is still valid
-    assert program.counts.evicted_bytes == sum(copied.values()) * MAP
 
 
 def test_a_host_copy_that_a_write_leaves_valid_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -444,53 +377,7 @@ def writes(program: Program) -> Counter[str]:
     return Counter(tensor.name for step in program.network.steps for tensor in (*step.writes, *step.updates))
 
 
-@pytest.mark.slow
-@given(networks(), RECOMPUTES, st.integers(0, 4))
-def test_what_is_copied_out_has_been_written_since_the_copy_before(
-    network: Network, recompute: Any, distance: int
-) -> None:
-    """And what is dropped is never copied: it can be recomputed."""
-    program = least_plan(network, cached(recompute=recompute, prefetch=Ahead(distance)), MACHINE)
-    current: set[Tensor] = set()  # the host has what the device has
-    for i in program.instructions:
-        if isinstance(i, Launch) and not i.rebuild:
-            current.difference_update((*i.call.writes, *i.call.updates))
-        elif isinstance(i, CopyOut):
-            assert i.tensor not in current
-            current.add(i.tensor)
-            fate = program.fates.get(i.tensor)
-            assert fate is None or fate.name != "drop"
-        elif isinstance(i, CopyIn) and i.why != "batch" and i.tensor not in (network.input, network.labels):
-            assert i.tensor in current
-
-
-def test_what_can_be_rebuilt_is_evicted_without_a_copy() -> None:
-    """ReLU's maps and batch normalisation's are thrown away; without recomputation the same ones have to be copied."""
-    network = build("tiny-resnet", 8)
-
-    def tight(recompute: Any) -> tuple[Watched, Program]:
-        wanted = cached(recompute=recompute)
-        watched = Watched(network, wanted, MACHINE, least_plan(network, wanted, MACHINE).budget)
-        return watched, watched.plan()
-
-    (watched, with_recompute), (_, without) = tight(SPEED_CENTRIC), tight(NoRecompute())
-    dropped = {t for t, fate in with_recompute.fates.items() if fate.name == "drop"}
-    thrown = [tensor for tensor in watched.evicted if tensor in dropped]
-    assert thrown and not {tensor.name for tensor in thrown} & set(copies_out(with_recompute))
-    assert {tensor.name for tensor in dropped} & set(copies_out(without))
-
-
 # -- what it reports ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@given(networks(), RECOMPUTES, st.integers(0, 4))
-def test_hits_and_misses_are_all_that_steps_read(network: Network, recompute: Any, distance: int) -> None:
-    program = least_plan(network, cached(recompute=recompute, prefetch=Ahead(distance)), MACHINE)
-    counts = program.counts
-    assert counts.hits + counts.misses == sum(len(step.reads) + len(step.updates) for step in network.steps)
-    if not counts.recomputed_layers:  # what a rebuild reads is no step's
-        assert counts.misses == sum(isinstance(i, CopyIn) and i.why == "on demand" for i in program.instructions)
 
 
 def test_the_counts_of_a_network_that_does_not_fit() -> None:
@@ -504,56 +391,6 @@ def test_the_counts_of_a_network_that_does_not_fit() -> None:
 
 
 # -- right programs ----------------------------------------------------------------------------------------------------
-
-MIXTURES = st.fixed_dictionaries(
-    {
-        "recompute": RECOMPUTES,
-        "offload": st.sampled_from((vdnn.ALL, vdnn.CONV, CHECKPOINTS, OffloadSome(0.5, 3))),
-        "prefetch": st.sampled_from((NoPrefetch(), Ahead(), Ahead(0), vdnn.WINDOW, vdnn.LITERAL)),
-        "join": st.booleans(),
-        "copy_streams": st.sampled_from(("shared", "separate")),
-    }
-)
-
-
-@pytest.mark.slow
-@given(networks(), RECOMPUTES, st.integers(0, 4), st.floats(0, 0.5), st.sampled_from((1e6, 1e9)))
-def test_plans_that_live_by_the_cache_are_right(
-    network: Network, recompute: Any, distance: int, room: float, link: float
-) -> None:
-    """Of no use is a copy at most: what was prefetched may be pushed out, and what leaves may be wanted before it is
-    gone."""
-    wanted = cached(recompute=recompute, prefetch=Ahead(distance))
-    warnings = least_plan(network, wanted, machine(link), room).verify().warnings
-    assert all(warning.endswith("its copy is never read") for warning in warnings)
-
-
-@pytest.mark.slow
-@given(networks(), MIXTURES, st.floats(0, 0.5), st.sampled_from((1e6, 1e9)))
-def test_mixed_with_vdnns_modules_they_are_right(
-    network: Network, modules: dict[str, Any], room: float, link: float
-) -> None:
-    least_plan(network, cached(**modules), machine(link), room).verify()
-
-
-@pytest.mark.slow
-@given(networks())
-def test_the_cache_alone_will_do(network: Network) -> None:
-    """Beside the baseline's liveness, which releases no map: everything that leaves is the cache's doing."""
-    wanted = cached(liveness=NetworkWide())
-    program = least_plan(network, wanted, MACHINE)
-    program.verify()
-    assert program.budget <= plan(network, wanted, MACHINE, PLENTY).arena_bytes
-
-
-def test_buffers_that_are_taken_back_are_filled_again() -> None:
-    """With pinned memory that is reused, what was fetched has no copy left on the host, and is copied out again."""
-    network, wanted = trunk(), cached(pinned=PooledPinned())
-    reused, kept = (plan(network, one, MACHINE, TIGHT) for one in (wanted, cached()))
-    reused.verify()
-    assert reused.pinned_bytes < kept.pinned_bytes
-    assert reused.counts.evictions == kept.counts.evictions
-    assert reused.counts.evicted_bytes > kept.counts.evicted_bytes
 
 
 @pytest.mark.slow

@@ -7,10 +7,9 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from refimpl import vdnn
 from refimpl.machine import MACHINES
 from refimpl.memory.tiers import pinned_size
 from refimpl.names.networks import build
@@ -20,10 +19,9 @@ from refimpl.slots.baseline import BufferAMap, NoPrefetch, PinnedPlaces
 from refimpl.slots.questions import Place
 from refimpl.superneurons import ALL_CHECKPOINTS, CHECKPOINTS, SPEED_CENTRIC, Ahead, OffloadOutputs
 from refimpl.superneurons import presets as stages
-from refimpl.superneurons.offload import BoundOffloadOutputs
 from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import networks
-from tests.refimpl.modules import instructions_of, least_plan, machine, setup
+from tests.refimpl.modules import instructions_of, machine, setup
 from tests.refimpl.planner.mutations import refused, with_instructions
 
 pytestmark = pytest.mark.superneurons
@@ -82,29 +80,6 @@ def test_a_map_that_a_relu_overwrites_leaves_once_that_is_done() -> None:
     """vDNN's networks: one map for the convolution and its ReLU.  The last one's gap is empty."""
     assert leaving(long_chain(VDNN), CHECKPOINTS) == {f"conv{i}": f"relu{i}" for i in (1, 2, 3)}
     assert leaving(build("tiny-resnet", 2), ALL_CHECKPOINTS)["2_1.join"] == "2_1.relu"
-
-
-@dataclasses.dataclass(frozen=True)
-class BehindItsProducer(OffloadOutputs):
-    """Wrong where a ReLU works in place: what leaves is not yet what backward reads."""
-
-    def bind(self, context: Context) -> BoundOffloadOutputs:
-        bound = super().bind(context)
-        early = [(context.producer(tensor), tensor) for tensors in bound._at.values() for tensor in tensors]
-        bound._at.clear()
-        for producer, tensor in early:
-            assert producer is not None
-            bound._at[producer.number].append(tensor)
-        return bound
-
-
-def test_leaving_before_the_relu_has_been_over_it_costs_a_second_copy() -> None:
-    """The planner sees that the first one is out of date, and does not fetch a wrong value."""
-    wrong = stages.offload().replace(offload=BehindItsProducer(CHECKPOINTS.kinds, "wrong", "too early"))
-    for network, times in ((long_chain(VDNN), 2), (long_chain(), 1)):  # elsewhere every ReLU has a map of its own
-        once, early = (plan(network, one, K40C, PLENTY) for one in (stages.offload(), wrong))
-        early.verify()
-        assert early.counts.offloaded_bytes == times * once.counts.offloaded_bytes > 0
 
 
 def plainly(network: Network, kinds: tuple[str, ...], distance: int) -> dict[str, tuple[int, int, int]]:
@@ -173,24 +148,6 @@ def test_a_map_is_let_go_behind_its_last_forward_use_though_its_copy_still_runs(
         assert row.pool_bytes >= network.resident_bytes + row.live_bytes + draining
 
 
-def test_the_copy_guards_the_bytes() -> None:
-    """The next block at these bytes waits for the copy: without that wait the program is refused."""
-    program = least_plan(long_chain(), stages.offload(), machine(1e6))
-    events = {}
-    for position, i in enumerate(program.instructions):
-        if isinstance(i, Record):
-            events[i.event] = next(
-                j for j in reversed(program.instructions[:position]) if getattr(j, "stream", None) == i.stream
-                and not isinstance(j, (Record, Wait))
-            )  # fmt: skip
-    program.verify()
-    offloads = {event for event, work in events.items() if isinstance(work, CopyOut) and work.why == "offload"}
-    guards = [i for i in program.instructions if isinstance(i, Wait) and i.stream == 0 and i.event in offloads]
-    assert guards
-    for guard in guards:
-        refused(with_instructions(program, [i for i in program.instructions if i is not guard]))
-
-
 # -- coming back -------------------------------------------------------------------------------------------------------
 
 
@@ -206,17 +163,6 @@ def test_the_distance_is_a_parameter(distance: int) -> None:
     # conv4: used at steps 8 and 13; three steps ahead it is due in forward, where its bytes are still there
     assert ("conv4" in back) == (distance < 3) and ("conv3" in back) == (distance < 5)
     assert min(back.values()) > network.depth
-
-
-def test_a_map_that_comes_back_in_forward_counts_from_then() -> None:
-    network = long_chain()
-    near, far = (plan(network, stages.offload(distance=d), K40C, PLENTY) for d in (2, 3))
-    back = network.layer("relu4").backward.number - 3
-    assert back == network.depth  # the last forward step
-    more = far.rows[back - 1].live_tensors - near.rows[back - 1].live_tensors
-    assert (
-        more == 1 and far.rows[back - 1].live_bytes - near.rows[back - 1].live_bytes == network.layer("conv4").y.nbytes
-    )
 
 
 def test_a_longer_distance_costs_memory_and_saves_waiting() -> None:
@@ -247,55 +193,6 @@ def cached(prefetch: object = Ahead()) -> Setup:
     return stages.everything().replace(recompute=stages.liveness().recompute, prefetch=prefetch)
 
 
-def test_what_an_eviction_took_comes_back_ahead_too() -> None:
-    network, resnet = build("alexnet:superneurons", 20), build("tiny-resnet:superneurons", 4)
-    for one in (network, resnet):
-        roomy = plan(one, cached(), machine(), PLENTY)
-        assert roomy.counts.evicted_bytes == roomy.counts.prefetched_bytes == 0
-        budget = roomy.peak_bytes * 9 // 10
-        ahead = plan(one, cached(), machine(), budget)
-        ahead.verify()
-        context = Context(one, K40C)
-        came = copies(ahead, CopyIn, "prefetch")
-        assert came and ahead.counts.evicted_bytes > 0
-        for tensor in (t for t in one.managed if t.name in came):
-            assert came[tensor.name] == max(
-                context.first_backward_use(tensor) - 3, context.last_forward_use(tensor) + 1
-            )
-        demanded = plan(one, cached(NoPrefetch()), machine(), budget)
-        assert demanded.counts.prefetched_bytes == 0 < demanded.counts.on_demand_bytes
-        assert ahead.counts.on_demand_bytes < demanded.counts.on_demand_bytes
-
-
-def test_what_was_dropped_is_rebuilt_and_never_fetched() -> None:
-    program = least_plan(build("tiny-resnet:superneurons", 4), stages.everything(), machine())
-    dropped = {tensor for tensor, fate in program.fates.items() if fate.name == "drop"}
-    fetched = {i.tensor for i in program.instructions if isinstance(i, CopyIn)}
-    assert dropped and program.counts.evicted_bytes > 0 and program.counts.recomputed_layers > 0
-    assert not dropped & fetched
-    context = Context(program.network, K40C)
-    context.decide("drop", "test", dict.fromkeys(dropped, "test"))
-    ahead = Ahead().bind(context)
-    asked = {tensor for step in program.network.steps for tensor in ahead.due(step)}
-    assert asked == set(context.maps_across()) - dropped  # nor prefetched, though it may still drain
-
-
-# -- beside vDNN's modules ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@settings(max_examples=12)
-@given(networks(layers=10), st.floats(0, 0.5), st.sampled_from((1e6, 1e12)))
-def test_each_half_goes_with_the_other_papers(network: Network, room: float, link: float) -> None:
-    """SuperNeurons' offload with vDNN's window, vDNN's offload with SuperNeurons' prefetch."""
-    for modules in (
-        {"offload": CHECKPOINTS, "prefetch": vdnn.WINDOW},
-        {"offload": vdnn.ALL, "prefetch": Ahead(2)},
-    ):
-        for more in ({}, {"join": True, "copy_streams": "shared"}):
-            least_plan(network, setup(**modules, **more), machine(link), room).verify()
-
-
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
 
 
@@ -307,15 +204,6 @@ def waits_behind_their_records(program: Program) -> bool:
         elif isinstance(i, Wait) and i.event not in recorded:
             return False
     return True
-
-
-@pytest.mark.slow
-@settings(max_examples=12)
-@given(networks(layers=10), st.floats(0, 0.5))
-def test_no_wait_on_an_event_that_was_never_recorded(network: Network, room: float) -> None:
-    for wanted in (stages.offload(), cached()):
-        program = least_plan(network, wanted, machine(1e7), room)
-        assert waits_behind_their_records(program)
 
 
 def test_a_wait_on_an_event_that_was_never_recorded_is_refused() -> None:

@@ -27,21 +27,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl import vdnn
 from refimpl.names.networks import build
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Layer, Network, Step, Tensor
-from refimpl.planner import Context, CopyOut, Launch, Program, Setup, plan
+from refimpl.planner import Context, Program, Setup, plan
 from refimpl.planner.mover import Mover, Workspace
 from refimpl.slots import questions as slots
-from refimpl.slots.baseline import NoOffload, NoPrefetch
 from refimpl.superneurons import (
     ALL_CHECKPOINTS,
-    CHECKPOINTS,
     COST_AWARE,
     MEMORY_CENTRIC,
     SPEED_CENTRIC,
-    Ahead,
-    LeastRecentlyUsed,
     RecomputeSegments,
 )
 from refimpl.superneurons import presets as stages
@@ -49,7 +44,7 @@ from refimpl.superneurons.recompute import BoundSegments
 from refimpl.superneurons.segments import CHEAP, Segment, Segmentation, segments
 from tests.refimpl.backend.running import differing, plain_training, trained
 from tests.refimpl.drawn_networks import networks
-from tests.refimpl.modules import least_plan, machine, planner
+from tests.refimpl.modules import machine, planner
 
 pytestmark = pytest.mark.superneurons
 
@@ -681,50 +676,6 @@ def stateful(conventions: Conventions) -> Network:
     return b.build()
 
 
-@pytest.mark.parametrize("conventions", [SUPERNEURONS, VDNN], ids=["superneurons", "vdnn"])
-@pytest.mark.parametrize("how", STRATEGIES, ids=lambda how: how.name)
-def test_masks_running_statistics_and_all_other_state_are_the_baselines(
-    how: RecomputeSegments, conventions: Conventions
-) -> None:
-    program = watched(stateful(conventions), how).program
-    again = Counter(i.call.function for i in program.instructions if isinstance(i, Launch) and i.rebuild)
-    assert again["batchnorm.forward"] >= 1 and again["dropout.forward"] >= 2
-    assert again["batchnorm.update_running"] == 0
-    _, state = trained(program, 3, poison=True)
-    assert differing(state, plain_training(program, 3)) == []
-    assert any(name.endswith("running_mean") and array.any() for name, array in state.items())
-
-
-@pytest.mark.slow
-@given(
-    networks(layers=10),
-    st.sampled_from(STRATEGIES),
-    st.sampled_from((NoOffload(), CHECKPOINTS, ALL_CHECKPOINTS, vdnn.ALL)),
-    st.sampled_from((NoPrefetch(), Ahead())),
-    st.sampled_from((1e8, 12.8e9)),
-    st.sampled_from((0.0, 0.1)),
-    st.sampled_from((CHEAP, (*CHEAP, "join"), (*CHEAP, "join", "concat"), (*CHEAP, "join", "concat", "fork"))),
-)
-@settings(max_examples=25)
-def test_under_a_cache_that_pushes_out_what_can_be_rebuilt(
-    network: Network,
-    how: RecomputeSegments,
-    offload: object,
-    prefetch: object,
-    link: float,
-    tightness: float,
-    cheap: tuple[str, ...],
-) -> None:
-    """In the least memory, with a slow link too: evictions in forward and in backward, copies that drain."""
-    setup = stages.recompute(dataclasses.replace(how, cheap=cheap)).replace(
-        offload=offload, prefetch=prefetch, cache=LeastRecentlyUsed()
-    )
-    program = least_plan(network, setup, machine(link), tightness)
-    program.verify()
-    _, state = trained(program, 2, poison=True)
-    assert differing(state, plain_training(program, 2)) == []
-
-
 def test_a_chain_in_forward_leaves_what_a_forward_step_will_still_read() -> None:
     """A cache has evicted the output of `left`, and `other` wants it; `both` will read `norm` again."""
     b = Builder("forward", (1, 2, 4, 4), VDNN)
@@ -741,25 +692,6 @@ def test_a_chain_in_forward_leaves_what_a_forward_step_will_still_read() -> None
             (norm.forward, []),
             (left.forward, freed),
         ]
-
-
-def test_what_a_cache_pushes_out_in_forward_is_rebuilt_in_forward_too() -> None:
-    """A map with two readers far apart is evicted in between, without a copy, and is rebuilt from its checkpoint."""
-    b = Builder("far apart", (2, 16, 8, 8), VDNN)
-    far = b.lrn(3, name="far")
-    for _ in range(3):
-        b.conv(11, 3, pad=1)
-    b.concat(b.last, b.conv(1, 1, name="late", after=far))
-    b.pool(8, mode="average")
-    b.fc(3)
-    b.softmax()
-    setup = stages.recompute(COST_AWARE).replace(cache=LeastRecentlyUsed())
-    program = least_plan(b.build(), setup, MACHINE)
-    program.verify()
-    again = [(i.step, i.call.function) for i in program.instructions if isinstance(i, Launch) and i.rebuild]
-    assert (program.network.layer("late").forward.number, "lrn.forward") in again
-    assert (program.network.layer("late").backward.number, "lrn.forward") in again
-    assert not any(isinstance(i, CopyOut) and i.tensor.name == "far" for i in program.instructions)
 
 
 # -- linear time -------------------------------------------------------------------------------------------------------

@@ -273,7 +273,7 @@ def test_a_tier_ends_where_the_program_says_and_within_the_machines() -> None:
 
 @pytest.mark.slow
 @given(networks(layers=10), setups, st.tuples(st.integers(0, 1 << 12), st.integers(0, 1 << 12)), st.integers(0, 99))
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_no_bit_depends_on_the_tier(network: Network, wanted: Setup, room: tuple[int, int], seed: int) -> None:
     """Drawn orders of the streams, and bytes that must not be read are poisoned, in every tier."""
     on = tiered(network, ("remote", room[0]), ("peer", room[1]), (HOST, None))

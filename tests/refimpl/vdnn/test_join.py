@@ -6,15 +6,14 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.machine import MACHINES, Machine, Span
 from refimpl.memory import UNLIMITED
 from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.planner import COMPUTE, Program, Wait, plan
-from refimpl.slots.baseline import NoOffload
+from refimpl.planner import Program, plan
 from refimpl.vdnn import ALL, CONV, OffloadInputs, static
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import machine
@@ -58,19 +57,6 @@ def planned(network: Network, offload: OffloadInputs, on: Machine = TITAN_X, joi
     return plan(network, static("test", offload).replace(join=join), on, UNLIMITED)
 
 
-@pytest.mark.slow
-@given(networks(layers=12), OFFLOADS, LINKS)
-@settings(max_examples=60)
-def test_the_next_layer_starts_when_kernels_and_copies_have_ended(
-    network: Network, offload: OffloadInputs, on: Machine
-) -> None:
-    found = moments(planned(network, offload, on))
-    for number, step in found.items():
-        later = [span.start for other in found if other > number for span in found[other].kernels]
-        ends = [span.end for span in (*step.kernels, *step.copies)] if step.copies else []
-        assert not later or not ends or min(later) >= max(ends) - 1e-12
-
-
 @given(networks(layers=12), OFFLOADS, LINKS)
 def test_at_most_one_layers_maps_are_in_flight(network: Network, offload: OffloadInputs, on: Machine) -> None:
     """Copies of two layers never overlap: they are on one stream, and a join is between them."""
@@ -104,18 +90,3 @@ def test_without_the_join_the_same_copies_cost_less() -> None:
     overtaken = [k for k in range(1, network.depth) if late[k].copies
                  and late[k + 1].kernels[0].start < late[k].copies[-1].end]  # fmt: skip
     assert overtaken, "a layer starts before the copy of the one before it has ended"
-
-
-def test_a_layer_that_moved_nothing_is_not_joined() -> None:
-    """Without offload kernels wait for the same copies (batch, labels), whether the setup joins or not."""
-    network = build("vgg16", 64)
-    waits = []
-    for join in (True, False):
-        setup = static("none", NoOffload()).replace(join=join)
-        program = plan(network, setup, TITAN_X, UNLIMITED)
-        waits.append([i.step for i in program.instructions if isinstance(i, Wait) and i.stream == COMPUTE])
-    assert waits[0] == waits[1] and len(waits[0]) == 3
-    program = planned(network, CONV)
-    waiting = {i.step for i in program.instructions if isinstance(i, Wait) and i.stream == COMPUTE}
-    moved = {k for k, step in moments(program).items() if step.copies}
-    assert waiting & set(range(2, network.depth)) <= {k + 1 for k in moved} | moved

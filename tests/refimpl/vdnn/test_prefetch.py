@@ -13,9 +13,8 @@ from refimpl.planner import Context, DoesNotFit, Setup, plan
 from refimpl.slots.window import Window
 from refimpl.vdnn.offload import ALL, LITERAL, WINDOW
 from tests.messages import raises_naming
-from tests.refimpl.backend.running import MACHINE
 from tests.refimpl.drawn_networks import networks
-from tests.refimpl.modules import least_plan, setup
+from tests.refimpl.modules import setup
 
 pytestmark = pytest.mark.vdnn
 
@@ -150,16 +149,6 @@ def test_a_pooling_is_silent_by_default_and_searches_in_the_literal_reading(netw
     silent, literal = ([n.kind for n, _ in found_by(network, window)] for window in (WINDOW, LITERAL))
     assert "pool" not in silent
     assert len(literal) >= len(silent), "more layers search, so no fewer are found"
-
-
-@pytest.mark.slow
-@given(networks(layers=12), WINDOWS)
-def test_a_skipped_prefetch_is_copied_in_on_demand(network: Network, window: Window) -> None:
-    """Within the least budget a prefetch may find no hole; no map is lost."""
-    program = least_plan(network, vdnn(window), MACHINE)
-    counts = program.counts
-    assert counts.prefetched_bytes + counts.on_demand_bytes == counts.offloaded_bytes
-    program.verify()
 
 
 def test_a_concat_gives_way_to_the_next_conv() -> None:

@@ -64,7 +64,7 @@ def fits(network: Network, setup: Setup, on: Machine, budget: int) -> bool:
 
 @pytest.mark.slow
 @given(networks(layers=10), st.floats(0.8, 3))
-@settings(max_examples=30)
+@settings(max_examples=12)
 def test_the_dynamic_policy_is_the_first_of_the_papers_list_that_fits(network: Network, share: float) -> None:
     """Each candidate planned alone; all (m) decides whether any is tried, and is adopted last."""
     budget = int(share * least_plan(network, presets.setup("vdnn-all"), MACHINE).budget)  # type: ignore[arg-type]

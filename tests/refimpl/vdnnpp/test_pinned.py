@@ -319,7 +319,7 @@ def test_the_pinned_arena_is_never_exceeded() -> None:
     """Drawn networks, caches, rebuilds, budgets, speeds and limits: every address below the limit, everything right."""
     fits: Counter[bool] = Counter()
 
-    @settings(relaxed, max_examples=50)
+    @settings(relaxed, max_examples=30)
     @given(
         networks(layers=10), setups, st.sampled_from((0.0, 0.3)), st.sampled_from((1e6, 1e9)),
         st.sampled_from((1e6, 1e9)), st.sampled_from((1024, 2048, 8192)), st.booleans(),

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from refimpl.backend import CopiesEarly, CopiesLate, LegalOrder, NotFinite
 from refimpl.machine import MACHINES, Choice, Machine
 from refimpl.memory import FirstFit
-from refimpl.names import presets
 from refimpl.names.networks import build
 from refimpl.network import Builder, Call, Network, Tensor
 from refimpl.network.conventions import VDNNPP
@@ -46,7 +45,7 @@ from tests.messages import lacks
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trained
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, machine, planner
-from tests.refimpl.planner.mutations import find, moved, refused, with_instructions
+from tests.refimpl.planner.mutations import find, moved, refused
 
 pytestmark = pytest.mark.vdnnpp
 
@@ -222,21 +221,6 @@ def test_a_barrier_stands_between_forward_and_backward(name: str) -> None:
 # -- when bytes go back ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("compute", "copies"), [(CALLS, COPIES), ([1] * 5, [0, 4, 4, 4, 4]), ([4] * 5, [0, 1, 1, 1, 1])]
-)
-def test_where_there_is_room_the_bytes_of_copied_maps_go_back_at_the_barrier(
-    compute: list[int], copies: list[int]
-) -> None:
-    """However soon the copy is done: a kernel in their place would have to wait for it."""
-    network = chain(5)
-    program = plan(network, no_join(), timed_machine(network, compute, copies), PLENTY)
-    left = {i.tensor for i in program.instructions if isinstance(i, CopyOut) and i.why == "offload"}
-    released = [i for i in program.instructions if isinstance(i, Free) and i.released <= network.depth]
-    assert left == {i.tensor for i in released if i.step == network.depth + 1} and len(left) == 4
-    assert all(i.step == i.released for i in released if i.tensor not in left)
-
-
 def small() -> Network:
     """Maps that differ in size, so that blocks are used again at once."""
     b = Builder("small", (3, 2, 8, 8), VDNNPP)
@@ -290,17 +274,6 @@ def test_freeing_on_the_copy_alone_is_noticed() -> None:
     assert refused(wrong, "conv1").rule == 2
 
 
-def test_leaving_out_a_wait_for_a_copy_is_noticed() -> None:
-    """Where there is little room a block's next owner waits for the copy of the one before."""
-    program = least_plan(small(), no_join(ALL), MACHINE)
-    needed = [wait for wait, work in awaited(program) if wait.stream == COMPUTE and isinstance(work, CopyOut)]
-    assert needed
-    kept = [i for i in program.instructions if not any(i is wait for wait in needed)]
-    wrong = with_instructions(program, kept)
-    assert refused(wrong).rule == 1
-    assert not same_bits(wrong, CopiesLate())
-
-
 # -- back-pressure -----------------------------------------------------------------------------------------------------
 
 
@@ -334,7 +307,7 @@ def test_an_allocation_that_does_not_fit_waits_for_the_oldest_copy() -> None:
     enough = plan(network, setup, on, PLENTY).arena_bytes
     took: dict[int, float] = {}
     failed = 0
-    for budget in range(enough, enough // 3, -64 * 1024):
+    for budget in range(enough, enough // 3, -256 * 1024):
         planning = planner(network, setup, on, budget, memory=Watching)
         memory = planning.memory
         assert isinstance(memory, Watching)
@@ -398,14 +371,6 @@ def test_x_of_p_is_allocated_before_dx_of_n_or_behind_it(early: bool) -> None:
     assert seen > 10
 
 
-def test_nothing_is_freed_asynchronously_in_backward() -> None:
-    for name in ("alexnet:vdnnpp", "vgg16:vdnnpp"):
-        program = plan(build(name, 16), no_join(ALL), GTX_970, GTX_970.memory_bytes)
-        depth = program.network.depth
-        frees = [i for i in program.instructions if isinstance(i, Free) and depth < i.released < i.step]
-        assert frees == []
-
-
 # -- as a whole --------------------------------------------------------------------------------------------------------
 
 PAPERS_NETWORKS = (
@@ -419,14 +384,13 @@ SETS = (ALL, CONV, ALTERNATE_CONV)
 @pytest.mark.parametrize(("name", "batch"), PAPERS_NETWORKS)
 def test_never_slower_than_vdnn_on_the_papers_networks(name: str, batch: int) -> None:
     network = build(name, batch)
-    for on in (TITAN_X, GTX_970):
+    for on, algorithms in ((TITAN_X, PerformanceOptimal()), (GTX_970, MemoryOptimal())):
         for offload in SETS:
-            for algorithms in (MemoryOptimal(), PerformanceOptimal()):
-                seconds = [
-                    plan(network, made, on, PLENTY).planned_seconds
-                    for made in (as_vdnn("", offload, algorithms), static("", offload, algorithms, OnDemand()))
-                ]
-                assert seconds[1] <= seconds[0] * (1 + 1e-9), (on.name, offload.name, algorithms.name, seconds)
+            seconds = [
+                plan(network, made, on, PLENTY).planned_seconds
+                for made in (as_vdnn("", offload, algorithms), static("", offload, algorithms, OnDemand()))
+            ]
+            assert seconds[1] <= seconds[0] * (1 + 1e-9), (on.name, offload.name, algorithms.name, seconds)
 
 
 def seconds_of(network: Network, offload: OffloadInputsOf, link: float, **others: Any) -> tuple[float, float]:
@@ -444,7 +408,7 @@ links = st.sampled_from((1e7, 1e8, 1e9, 1e10))
 
 @pytest.mark.slow
 @given(drawn, st.sampled_from(SETS), links)
-@settings(max_examples=60)
+@settings(max_examples=20)
 def test_leaving_out_the_join_is_never_slower(network: Network, offload: OffloadInputsOf, link: float) -> None:
     """Whatever the network, all else being equal: the search, the barrier, the allocator."""
     joined, free = (plan(network, no_join(offload, join=join), machine(link), PLENTY) for join in (True, False))
@@ -457,7 +421,7 @@ def test_slower_than_vdnn_is_rare_on_drawn_networks() -> None:
     slower: list[float] = []
 
     @given(drawn, st.sampled_from(SETS), links)
-    @settings(max_examples=80, derandomize=True, phases=[Phase.generate], database=None)
+    @settings(max_examples=40, derandomize=True, phases=[Phase.generate], database=None)
     def compare(network: Network, offload: OffloadInputsOf, link: float) -> None:
         joined, free = seconds_of(network, offload, link)
         slower.append(free / joined - 1)
@@ -482,24 +446,3 @@ def test_the_barrier_can_cost_more_than_the_join() -> None:
 
 
 pinned = st.sampled_from(("buffer-a-map", "vdnnpp-on-demand", "vdnnpp-compressed"))
-preset_names = st.sampled_from(("vdnnpp-all", "vdnnpp-conv", "vdnnpp-alternate-conv"))
-
-
-@pytest.mark.slow
-@given(drawn, preset_names, pinned, st.sampled_from(("memory", "performance")), st.sampled_from((1e8, 1e9, 1e10)),
-       st.sampled_from((0.0, 0.1, 0.5)), st.booleans())  # fmt: skip
-@settings(max_examples=15)
-def test_whatever_the_network_policy_and_budget(
-    network: Network, preset: str, where: str, algorithms: str, link: float, tightness: float, late: bool
-) -> None:
-    """Proved, within the budget, the peak held, and simulated as planned."""
-    made = presets.setup(preset, {"pinned": where, "algorithms": algorithms})
-    assert isinstance(made, Setup)
-    if late:
-        made = made.replace(prefetch=WINDOW_LATE)
-    program = least_plan(network, made, machine(link), tightness)
-    program.verify()
-    assert program.peak_bytes <= program.budget and program.arena_bytes <= program.budget
-    assert program.simulate().seconds == pytest.approx(program.planned_seconds, rel=1e-12)
-    counts = program.counts
-    assert counts.prefetched_bytes + counts.on_demand_bytes == counts.offloaded_bytes

@@ -121,7 +121,7 @@ def test_no_preset_changes_a_bit() -> None:
 
 @pytest.mark.slow
 @given(drawn_networks, mixtures(), st.sampled_from((0.0, 0.3)), orders, st.booleans(), st.booleans())
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_no_mixture_changes_a_bit(
     network: Network, wanted: Setup, tightness: float, order: LegalOrder, poison: bool, slow: bool
 ) -> None:
@@ -130,7 +130,7 @@ def test_no_mixture_changes_a_bit(
 
 @pytest.mark.slow
 @given(drawn_networks, st.sampled_from(PRESETS), st.floats(0, 1), orders, st.booleans())
-@settings(max_examples=8)
+@settings(max_examples=5)
 def test_pinned_memory_is_kept_within_its_limit(
     network: Network, preset: str, share: float, order: LegalOrder, poison: bool
 ) -> None:
