@@ -86,37 +86,10 @@ def test_a_wrong_command_is_found(tmp_path: Path) -> None:
 
 # -- snippets ----------------------------------------------------------------------------------------------------------
 
-#: Their cells take a second and more, and `make docs` runs them: the build fails where one does.  The demo has a test
-#: of its own.
-LEFT_OUT = {
-    *(f"docs/{paper}-evidence.md" for paper in PAPERS),
-    *("docs/demo.md", "docs/vdnnpp.md", "docs/superneurons.md", "docs/accudnn.md", "docs/optimum.md"),
-    *("docs/reports.md", "docs/backends.md", "docs/data-parallel.md", "docs/vdnn.md", "docs/tune.md"),
-    *("docs/emulated-gpu.md", "docs/slots/algorithms.md"),
-}
-
 
 def cells(page: Path) -> list[str]:
-    """The cells that the documentation runs, without their options."""
+    """The cells, without their options.  `make docs` runs them: the build fails where one does."""
     return [re.sub(r"^:.*\n", "", text, flags=re.MULTILINE) for text in fences(page, "{code-cell}")]
-
-
-WITH_CELLS = [page for page in PAGES if cells(page) and name(page) not in LEFT_OUT]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", WITH_CELLS, ids=name)
-def test_cells_run(page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(page.parent)
-    monkeypatch.syspath_prepend(str(page.parent))
-    monkeypatch.delitem(sys.modules, "examples", raising=False)
-    before = set(sys.modules)
-    namespace: dict[str, Any] = {"__name__": "page"}
-    monkeypatch.setitem(sys.modules, "page", type(sys)("page"))
-    for cell in cells(page):
-        exec(compile(cell, name(page), "exec"), namespace)
-    assert capsys.readouterr().out.strip()
-    assert "examples" not in before
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent == ROOT], ids=name)
