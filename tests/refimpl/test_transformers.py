@@ -145,7 +145,7 @@ def test_a_gpt_comes_to_the_bits_of_the_baseline_on_the_emulated_gpu() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", [preset for preset in PRESETS if preset != "combined"])  # the test below has it
 def test_gpt2_medium_is_planned(preset: str) -> None:
     """In a fifth of the way between the two budgets, or in all memory."""
     made = LATER["gpt2-medium"].make(batch=4)

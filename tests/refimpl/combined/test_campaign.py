@@ -75,6 +75,7 @@ def test_two_searches_are_compared_where_both_have_made_as_many_plans() -> None:
     assert head.endswith("| best point | worst point |")
 
 
+@pytest.mark.matrix
 @pytest.mark.slow
 def test_a_row_is_what_the_planner_gives() -> None:
     """The open point of a network that took the least time."""

@@ -49,7 +49,7 @@ def made_up() -> dict[str, Units]:
         cpu_model.LAUNCH: (1e-5,), cpu_model.SHARED: (2e-5,), cpu_model.FETCHED: (1e-12,),
         cpu_model.COPY: (2e-6, 1e-10),
     }  # fmt: skip
-    strided = [network for network in cpu_reference.networks() if network.name == "strided"]
+    strided = [network for network in cpu_reference.networks(gradients=1) if network.name == "strided"]
     for network in (*cpu_costs.networks(), *strided[:1]):
         for launched in every_launch(network):
             name, counted = cpu_model.units(launched)
