@@ -390,7 +390,7 @@ def test_the_counts_of_a_network_that_does_not_fit() -> None:
     assert ahead.misses < late.misses and ahead.hits + ahead.misses == late.hits + late.misses
 
 
-# -- right programs ----------------------------------------------------------------------------------------------------
+# -- where nothing else fits -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

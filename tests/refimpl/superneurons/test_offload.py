@@ -14,7 +14,7 @@ from refimpl.machine import MACHINES
 from refimpl.memory.tiers import pinned_size
 from refimpl.names.networks import build
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Network, Tensor
-from refimpl.planner import Context, CopyIn, CopyOut, Free, Program, Record, Setup, SetupError, Wait, plan
+from refimpl.planner import Context, CopyIn, CopyOut, Free, Program, Record, SetupError, Wait, plan
 from refimpl.slots.baseline import BufferAMap, NoPrefetch, PinnedPlaces
 from refimpl.slots.questions import Place
 from refimpl.superneurons import ALL_CHECKPOINTS, CHECKPOINTS, SPEED_CENTRIC, Ahead, OffloadOutputs
@@ -186,13 +186,6 @@ def test_distance_0_and_a_prefetch_that_points_backwards() -> None:
             module(-1)
 
 
-# -- with a cache ------------------------------------------------------------------------------------------------------
-
-
-def cached(prefetch: object = Ahead()) -> Setup:
-    return stages.everything().replace(recompute=stages.liveness().recompute, prefetch=prefetch)
-
-
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
 
 
@@ -242,7 +235,7 @@ class ForAll(BufferAMap):
 def test_pinned_memory_only_for_what_moves() -> None:
     """The batch, the results, and the maps that leave; with room for everything a cache needs none for maps."""
     network = build("alexnet:superneurons", 20)
-    for wanted in (stages.offload(), cached()):
+    for wanted in (stages.offload(), stages.everything()):
         program, wasteful = (plan(network, one, K40C, PLENTY) for one in (wanted, wanted.replace(pinned=ForAll())))
         moved = list({i.tensor: None for i in program.instructions if isinstance(i, (CopyIn, CopyOut))})
         offloads = wanted.offload.name != "none"

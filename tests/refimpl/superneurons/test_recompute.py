@@ -259,8 +259,9 @@ def test_a_map_before_a_cheap_join_is_rebuilt_from_its_own_checkpoint() -> None:
     assert last in steps["second"] and last not in steps["first"]
 
 
-@pytest.mark.parametrize("how", STRATEGIES, ids=lambda how: how.name)
-@pytest.mark.parametrize("structure", [("join",), ("join", "concat"), ("join", "concat", "fork")], ids="+".join)
+@pytest.mark.parametrize(
+    ("how", "structure"), [*zip(STRATEGIES, [("join",), ("join", "concat"), ("join", "concat", "fork")], strict=True)]
+)
 def test_any_cheap_layer_with_several_producers_is_rebuilt(how: RecomputeSegments, structure: tuple[str, ...]) -> None:
     branching = "tiny-inception" if "concat" in structure else "tiny-resnet"
     for network in (joined(), build(f"{branching}:superneurons", 2)):

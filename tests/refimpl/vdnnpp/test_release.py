@@ -38,7 +38,7 @@ from refimpl.planner import (
 from refimpl.planner.device_memory import DeviceMemory
 from refimpl.slots.algorithms import MemoryOptimal, PerformanceOptimal
 from refimpl.studies.reproduce.vdnnpp.figures import as_vdnn, times
-from refimpl.vdnnpp import ALL, ALTERNATE_CONV, CONV, WINDOW, WINDOW_LATE, OffloadInputsOf, static
+from refimpl.vdnnpp import ALL, ALTERNATE_CONV, CONV, WINDOW, OffloadInputsOf, static
 from refimpl.vdnnpp.pinned import OnDemand
 from refimpl.vdnnpp.presets import with_join, without_join
 from tests.messages import lacks
@@ -344,31 +344,6 @@ def test_waiting_for_another_copy_than_the_oldest_is_noticed() -> None:
     right, wrong = plan(network, setup, on, budget), planner(network, setup, on, budget, memory=HandsBackTheLast).plan()
     wrong.verify()  # safe, and slow
     assert times(wrong).forward > times(right).forward
-
-
-# -- prefetch ----------------------------------------------------------------------------------------------------------
-
-
-def in_backward(program: Program, step: int, kind: type[CopyOut | CopyIn | Allocate]) -> list[str]:
-    return [i.tensor.name for i in program.instructions if isinstance(i, kind) and i.step == step]
-
-
-@pytest.mark.parametrize("early", [True, False])
-def test_x_of_p_is_allocated_before_dx_of_n_or_behind_it(early: bool) -> None:
-    network = build("vgg16:vdnnpp", 4)
-    setup = no_join(ALL) if early else no_join(ALL, prefetch=WINDOW_LATE)
-    program = plan(network, setup, TITAN_X, PLENTY)
-    seen = 0
-    for step in network.steps[network.depth :]:
-        back = [i.tensor.name for i in program.instructions
-                if isinstance(i, CopyIn) and i.step == step.number and i.why == "prefetch"]  # fmt: skip
-        assert len(back) <= 1, "one map a layer at most"
-        made = in_backward(program, step.number, Allocate)
-        gradient = next((name for name in made if name == f"d({step.layer.x})"), None)
-        if back and gradient:
-            seen += 1
-            assert (made.index(back[0]) < made.index(gradient)) == early
-    assert seen > 10
 
 
 # -- as a whole --------------------------------------------------------------------------------------------------------
