@@ -327,7 +327,7 @@ def fc_backward_data(dy: Array, w: Array) -> Array:
     return rounded(wide(dy) @ wide(w))
 
 
-def fc_backward_weight(x: Array, dy: Array) -> Array:
+def fc_backward_filter(x: Array, dy: Array) -> Array:
     return rounded(wide(dy).T @ wide(x).reshape(len(x), -1))
 
 
@@ -459,15 +459,21 @@ def _by_channel(x: Array, w: Array) -> Doubles:
 
 
 def embedding_forward(tokens: NDArray[np.int32], w: Array) -> Array:
-    """Every token's row of w, as channels."""
-    return np.ascontiguousarray(np.moveaxis(w.reshape(len(w), -1)[tokens], -1, 1))
+    """Every token's row of w, as channels; NaN for what is no token."""
+    rows = np.where(is_token(tokens, len(w))[..., None], w.reshape(len(w), -1)[tokens % len(w)], np.nan)
+    return rounded(np.moveaxis(rows, -1, 1))
+
+
+def is_token(tokens: NDArray[np.int32], words: int) -> NDArray[np.bool_]:
+    return (tokens >= 0) & (tokens < words)
 
 
 def embedding_backward(tokens: NDArray[np.int32], dy: Array, words: int, padding: int | None = None) -> Array:
     """A row for every word: the sum over its places; none for the word of padding."""
     rows = np.moveaxis(wide(dy).reshape(*dy.shape[:2], -1), 1, -1).reshape(tokens.size, -1)
     dw = np.zeros((words, rows.shape[1]))
-    np.add.at(dw, tokens.reshape(-1), rows)
+    known = is_token(tokens, words).reshape(-1)
+    np.add.at(dw, tokens.reshape(-1)[known], rows[known])
     if padding is not None:
         dw[padding] = 0
     return rounded(dw)
@@ -874,16 +880,17 @@ def softmax_forward(x: Array) -> Array:
     return rounded(grown / grown.sum(axis=axes, keepdims=True))
 
 
-def cross_entropy(y: Array, labels: NDArray[np.int32]) -> Array:
-    """One loss a row: minus the logarithm of the probability given to the right class."""
+def softmax_cross_entropy(y: Array, labels: NDArray[np.int32]) -> Array:
+    """One loss a row: minus the logarithm of the right class's probability; NaN if there is no such class."""
+    rows = wide(y).reshape(len(y), -1)
+    is_class = (labels >= 0) & (labels < rows.shape[1])
     with np.errstate(divide="ignore"):  # a probability of zero is an infinite loss
-        return rounded(-np.log(wide(y).reshape(len(y), -1)[np.arange(len(y)), labels]))
+        return rounded(-np.log(np.where(is_class, rows[np.arange(len(y)), labels * is_class], np.nan)))
 
 
 def softmax_backward(y: Array, labels: NDArray[np.int32]) -> Array:
     """The gradient of the *mean* loss with respect to the softmax's input."""
-    wanted = np.zeros(y.shape)
-    wanted.reshape(len(y), -1)[np.arange(len(y)), labels] = 1
+    wanted = (np.arange(y[0].size) == labels[:, None]).reshape(y.shape)
     return rounded((wide(y) - wanted) / len(y))
 
 
@@ -896,7 +903,7 @@ def pixel_softmax_forward(x: Array) -> Array:
     return rounded(grown / grown.sum(axis=1, keepdims=True))
 
 
-def pixel_cross_entropy(y: Array, labels: NDArray[np.int32], ignore_index: int = -100) -> tuple[Array, int]:
+def pixel_softmax_cross_entropy(y: Array, labels: NDArray[np.int32], ignore_index: int = -100) -> tuple[Array, int]:
     """A loss an image, whose mean is that over the pixels that count; and their number."""
     counts = labels != ignore_index
     right = np.take_along_axis(wide(y), np.where(counts, labels, 0)[:, None], axis=1)[:, 0]
@@ -922,10 +929,12 @@ def mean_loss_forward(x: Array, targets: Array, error: str) -> Array:
 
 def mean_loss_backward(x: Array, targets: Array, error: str) -> Array:
     """The gradient of the mean over all numbers."""
-    return rounded((2 * (wide(x) - wide(targets)) if error == "squared" else sigmoid(x) - wide(targets)) / x.size)
+    return rounded(
+        (2 * (wide(x) - wide(targets)) if error == "squared" else mean_loss_sigmoid(x) - wide(targets)) / x.size
+    )
 
 
-def sigmoid(x: Array) -> NDArray[np.float64]:
+def mean_loss_sigmoid(x: Array) -> NDArray[np.float64]:
     return np.asarray((1 + np.tanh(wide(x) / 2)) / 2)
 
 
@@ -950,27 +959,27 @@ def join_backward(dy: Array, count: int) -> list[Array]:
     return [dy.copy() for _ in range(count)]
 
 
-def fork_forward(x: Array, count: int) -> list[Array]:
+def join_fork_forward(x: Array, count: int) -> list[Array]:
     """A tensor that several layers read."""
     return [x.copy() for _ in range(count)]
 
 
-def fork_backward(dys: Sequence[Array]) -> Array:
+def join_fork_backward(dys: Sequence[Array]) -> Array:
     return rounded(sum(wide(dy) for dy in dys))
 
 
 # -- element by element, and the optimiser -----------------------------------------------------------------------------
 
 
-def fill(shape: Sequence[int], value: float) -> Array:
-    return np.full(shape, value, dtype=np.float32)
+def elementwise_fill(x: Array, value: float) -> Array:
+    return np.full_like(x, value)
 
 
-def copy(x: Array) -> Array:
+def elementwise_copy(x: Array) -> Array:
     return x.copy()
 
 
-def axpy(alpha: float, x: Array, y: Array) -> Array:
+def elementwise_axpy(alpha: float, x: Array, y: Array) -> Array:
     return rounded(alpha * wide(x) + wide(y))
 
 
@@ -994,12 +1003,19 @@ def adamw_update(
     return rounded(wide(w) * (1 - rate * decay) - rate * corrected / (root + epsilon)), rounded(mean), rounded(square)
 
 
-def clipped(gradients: Sequence[Array], max_norm: float) -> list[Array]:
-    """All gradients, scaled so that the norm of all their numbers together is at most this."""
-    factor = min(1.0, max_norm / (float(norm(gradients)[0]) + 1e-6))
-    return [rounded(wide(dw) * factor) for dw in gradients]
+CLIP_PART = 4096  #: numbers whose squares are added up to one number
 
 
-def norm(gradients: Sequence[Array]) -> Array:
+def clip_square(dw: Array) -> Array:
+    """The sum of the squares of each part of a gradient."""
+    return rounded(np.add.reduceat(wide(dw) ** 2, [*range(0, dw.size, CLIP_PART)]))
+
+
+def clip_norm(squares: Array) -> Array:
     """The norm of all numbers together, one number."""
-    return rounded(np.sqrt(np.array([sum(float((wide(dw) ** 2).sum()) for dw in gradients)])))
+    return rounded(np.sqrt(wide(squares).sum(keepdims=True)))
+
+
+def clip_apply(norm: Array, dw: Array, max_norm: float) -> Array:
+    """A gradient, scaled so that the norm of all together is at most this."""
+    return rounded(wide(dw) * min(1.0, max_norm / (float(norm[0]) + 1e-6)))

@@ -366,7 +366,7 @@ def fully_connected_cases() -> Iterator[Case]:
         "fc.backward", arrays, backward,
         lambda a: {
             "dx": reference.fc_backward_data(a.y, a.w),
-            "dw": reference.fc_backward_weight(a.x, a.y),
+            "dw": reference.fc_backward_filter(a.x, a.y),
             "db": reference.fc_backward_bias(a.y),
         },
     )  # fmt: skip
@@ -641,7 +641,7 @@ def loss_cases() -> Iterator[Case]:
 
     yield Case(
         "softmax.forward and cross_entropy", arrays, forward,
-        lambda a: {"out": reference.softmax_forward(a.x), "losses": reference.cross_entropy(a.y, a.labels)},
+        lambda a: {"out": reference.softmax_forward(a.x), "losses": reference.softmax_cross_entropy(a.y, a.labels)},
     )  # fmt: skip
     yield Case(
         "softmax.backward", arrays,
@@ -673,7 +673,8 @@ def pixel_loss_cases() -> Iterator[Case]:
     yield Case(
         "pixel_softmax.forward and cross_entropy", arrays, forward,
         lambda a: {
-            "out": reference.pixel_softmax_forward(a.x), "losses": reference.pixel_cross_entropy(a.y, a.labels, 255)[0],
+            "out": reference.pixel_softmax_forward(a.x),
+            "losses": reference.pixel_softmax_cross_entropy(a.y, a.labels, 255)[0],
         },
     )  # fmt: skip
     yield Case(
@@ -706,7 +707,7 @@ def mean_loss_cases(error: str) -> Iterator[Case]:
     if error == "binary":
         yield Case(
             "mean_loss.sigmoid", arrays, lambda a, stream: mean_loss.sigmoid(a.x, a.out, stream=stream),
-            lambda a: {"out": reference.sigmoid(a.x)},
+            lambda a: {"out": reference.mean_loss_sigmoid(a.x)},
         )  # fmt: skip
 
 
@@ -790,17 +791,17 @@ def elementwise_cases() -> Iterator[Case]:
     yield Case(
         "elementwise.fill", arrays,
         lambda a, stream: elementwise.fill(a.out, 2.5, stream=stream),
-        lambda a: {"out": reference.fill(shape, 2.5)}, tolerance=0,
+        lambda a: {"out": reference.elementwise_fill(a.out, 2.5)}, tolerance=0,
     )  # fmt: skip
     yield Case(
         "elementwise.copy", arrays,
         lambda a, stream: elementwise.copy(a.x, a.out, stream=stream),
-        lambda a: {"out": reference.copy(a.x)}, tolerance=0,
+        lambda a: {"out": reference.elementwise_copy(a.x)}, tolerance=0,
     )  # fmt: skip
     yield Case(
         "elementwise.axpy", arrays,
         lambda a, stream: elementwise.axpy(-0.3, a.x, a.y, stream=stream),
-        lambda a: {"y": reference.axpy(-0.3, a.x, a.y)},
+        lambda a: {"y": reference.elementwise_axpy(-0.3, a.x, a.y)},
     )  # fmt: skip
     rule: dict[str, Any] = {"rate": 0.1, "momentum": 0.9, "decay": 1e-3}
     yield Case(
@@ -857,6 +858,10 @@ def activation(kind: str, form: Mapping[str, Any], arrays: Callable[[], Arrays])
     )  # fmt: skip
 
 
+def norm_of(dw: Any) -> Any:
+    return reference.clip_norm(reference.clip_square(dw))
+
+
 def learning_cases() -> Iterator[Case]:
     shape = sized((1024, 1024), (5, 1030))
 
@@ -883,7 +888,7 @@ def learning_cases() -> Iterator[Case]:
         "clip.square, norm and apply",
         arrays,
         clipped,
-        lambda a: {"y": reference.clipped([a.y], 2.0)[0], "norm": reference.norm([a.y])},
+        lambda a: {"y": reference.clip_apply(norm_of(a.y), a.y, 2.0), "norm": norm_of(a.y)},
     )
 
 

@@ -1,7 +1,8 @@
 """Plain kernels run in other ways: in Numba's simulator, launched by Numba on a GPU, in checked mode; and their rungs.
 
-The operations of `test_plain` are carried out by the CPU's compiler, and their calls are noted down with the arguments
-before and after.  Numba's simulator, a GPU, and every rung that a plain file names have to come to the same.
+The operations of `operations.py`, with small arrays, are carried out by the CPU's compiler, and their calls are noted
+down with the arguments before and after.  Numba's simulator, a GPU, and every rung that a plain file names have to come
+to the same.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from kernels.fast import conv, gemm
 from kernels.run import run
 from kernels.targets import cpu
 from kernels.targets.cpu.checked import CheckFailed
-from tests.kernels.test_plain import OPERATIONS as DRAWN
-from tests.kernels.test_plain import normal, nothing
+from tests.kernels.operations import OPERATIONS as DRAWN
+from tests.kernels.operations import Draw, arrays, normal, nothing
+from tests.matrix import some
 
 ROOT = Path(__file__).parents[2]
 
 
-def three_by_three(rung: Any, random: np.random.Generator) -> list[np.ndarray]:
+def three_by_three(rung: Any, random: Draw) -> list[np.ndarray]:
     """A convolution that every algorithm serves."""
     x, w = normal(random, 2, 3, 7, 6), normal(random, 5, 3, 3, 3)
     y, dy, dx, dw = nothing(2, 5, 7, 6), normal(random, 2, 5, 7, 6), nothing(*x.shape), nothing(*w.shape)
@@ -43,15 +45,7 @@ def three_by_three(rung: Any, random: np.random.Generator) -> list[np.ndarray]:
     return [y, dx, dw]
 
 
-def by_element(rung: Any, random: np.random.Generator) -> list[np.ndarray]:
-    x, y = normal(random, 3, 5), nothing(3, 5)
-    rung.elementwise.copy(x, y)
-    rung.elementwise.axpy(0.5, x, y)
-    rung.elementwise.fill(x, 2.0)
-    return [x, y]
-
-
-OPERATIONS = DRAWN | {"conv 3×3": three_by_three, "elementwise": by_element}
+OPERATIONS = DRAWN | {"conv 3×3": three_by_three}
 
 
 class Noted(NamedTuple):
@@ -84,17 +78,13 @@ class Families:
 @cache
 def calls_of(operation: str) -> list[Noted]:
     calls: list[Noted] = []
-    OPERATIONS[operation](Families(calls), np.random.default_rng(0))
+    OPERATIONS[operation](Families(calls), Draw(-1))
     return calls
 
 
-def arrays(value: Any) -> list[np.ndarray]:
+def results(given: tuple[Any, dict[str, Any]]) -> list[np.ndarray]:
     """Those of arguments, but for a workspace."""
-    if isinstance(value, dict):
-        value = [one for name, one in value.items() if name != "workspace"]
-    if isinstance(value, (tuple, list)):
-        return [array for one in value for array in arrays(one)]
-    return [value] if isinstance(value, np.ndarray) else []
+    return [*arrays(list(given[0])), *arrays([one for name, one in given[1].items() if name != "workspace"])]
 
 
 IN_THE_SIMULATOR = """
@@ -120,12 +110,12 @@ def test_plain_kernels_run_in_numbas_simulator() -> None:
     ran = subprocess.run(command, env=environment, input=pickle.dumps(calls), capture_output=True)
     assert ran.returncode == 0, ran.stderr.decode()
     for (family, function, _, after), got in zip(calls, pickle.loads(ran.stdout), strict=True):
-        for want, array in zip(arrays(after), arrays(got), strict=True):
+        for want, array in zip(results(after), results(got), strict=True):
             np.testing.assert_allclose(array, want, rtol=1e-4, atol=1e-5, err_msg=f"{family}.{function}")
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("operation", some(OPERATIONS, "conv", "pool max", "relu", "clip", "position alike"))
 def test_numba_launches_plain_kernels_on_device_arrays(operation: str) -> None:
     for family, function, (given, named), after in calls_of(operation):
         there: dict[int, Any] = {}
@@ -139,7 +129,7 @@ def test_numba_launches_plain_kernels_on_device_arrays(operation: str) -> None:
 
         call: Callable[..., None] = getattr(importlib.import_module(f"kernels.{family}"), function)
         call(*moved(given), **{name: moved(value) for name, value in named.items()})
-        for want, array in zip(arrays(after), arrays((given, named)), strict=True):
+        for want, array in zip(results(after), results((given, named)), strict=True):
             got = there[id(array)].copy_to_host()
             np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5, err_msg=f"{family}.{function}")
 
@@ -196,7 +186,7 @@ def test_a_rung_comes_to_what_the_plain_kernels_come_to(family: str) -> None:
         for call in calls:
             for got in on_rung(name, call):
                 compared += 1
-                for want, array in zip(arrays(call.after), arrays(got), strict=True):
+                for want, array in zip(results(call.after), results(got), strict=True):
                     np.testing.assert_allclose(array, want, rtol=1e-4, atol=1e-4, err_msg=f"{name} {call.function}")
         assert compared, f"{name} is compared with nothing"
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from kernels.checks import reference
 from kernels.checks.arguments import KernelError
 from kernels.fast import batchnorm
-from kernels.targets import launch
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx
@@ -66,102 +65,6 @@ def close(found: np.ndarray, expected: np.ndarray, tolerance: float = 1e-5) -> N
     """Relative to the largest value."""
     scale = max(1.0, float(np.abs(expected).max()))
     np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * scale)
-
-
-@given(shape=st.tuples(st.integers(1, 6), st.integers(1, 5), st.integers(4, 30), st.integers(4, 30)))
-@example(SEVERAL_CHUNKS)
-@example(ONE_MORE_THAN_A_CHUNK)
-def test_image_by_image_gives_the_same_bits(shape: tuple[int, ...]) -> None:
-    """On a CPU, beside the kernels for a GPU; in place, too."""
-    assert batchnorm.by_image("cpu", shape[2] * shape[3]) and not batchnorm.by_image("gpu", shape[2] * shape[3])
-    x, dy = 3 * normal(*shape) + 2, normal(*shape, seed=1)
-    found = []
-    for choose in (batchnorm.by_image, lambda *_: False):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(batchnorm, "by_image", choose)
-            y, mean, inverse_std = forward(x)
-            in_place = dy.copy()
-            gradients = backward(x, mean, inverse_std, in_place, in_place)
-            found.append([one.tobytes() for one in (y, mean, inverse_std, *gradients)])
-    assert found[0] == found[1]
-
-
-@given(shape=SHAPES)
-@example((1, 1))  # one value: no spread at all
-@example((5, 300))  # two axes, several blocks of channels
-@example(SEVERAL_CHUNKS)
-@example(ONE_MORE_THAN_A_CHUNK)
-def test_against_the_reference(shape: tuple[int, ...]) -> None:
-    x, dy = 3 * normal(*shape) + 2, normal(*shape, seed=1)
-    y, mean, inverse_std = forward(x)
-    expected_y, expected_mean, expected_inverse = reference.batchnorm_forward(x, *parameters(shape))
-    spread = x.size > shape[1]  # otherwise inverse_std magnifies every rounding to 1 / sqrt(epsilon) times its size
-    close(y, expected_y, 1e-5 if spread else 1e-3)
-    close(mean, expected_mean, 1e-6)
-    np.testing.assert_allclose(inverse_std, expected_inverse, rtol=1e-5)
-    expected = reference.batchnorm_backward(x, parameters(shape)[0], mean, inverse_std, dy)
-    for found, wanted in zip(backward(x, mean, inverse_std, dy, empty(*shape)), expected, strict=True):
-        close(found, wanted, 2e-5)
-
-
-@pytest.mark.parametrize("shape", [(4, 3, 5, 7), (13, 6), (2, 1, 1, 1), SEVERAL_CHUNKS])
-def test_as_in_pytorch(torch: Any, shape: tuple[int, ...]) -> None:
-    """Two steps in training, so that the running statistics move on from where they have been, and one in inference."""
-    gamma, beta = parameters(shape)
-    running_mean, running_variance = np.zeros(shape[1], np.float32), np.ones(shape[1], np.float32)
-    running = torch.zeros(shape[1]), torch.ones(shape[1])
-    for step in (1, 2):
-        x, dy = normal(*shape, seed=step) * step + step, normal(*shape, seed=step + 2)
-        inputs = [torch.tensor(array, requires_grad=True) for array in (x, gamma, beta)]
-        expected = torch.nn.functional.batch_norm(inputs[0], *running, *inputs[1:], training=True)
-        expected.backward(torch.tensor(dy))
-        y, mean, inverse_std = forward(x)
-        close(y, expected.detach().numpy())
-        for found, tensor in zip(backward(x, mean, inverse_std, dy, empty(*shape)), inputs, strict=True):
-            close(found, tensor.grad.numpy(), 3e-5)
-        before = mean.copy(), inverse_std.copy()
-        count = x.size // shape[1]
-        batchnorm.update_running(mean, inverse_std, running_mean, running_variance, count=count)
-        assert np.array_equal(mean, before[0]) and np.array_equal(inverse_std, before[1])
-        close(running_mean, running[0].numpy())
-        close(running_variance, running[1].numpy())
-    expected = torch.nn.functional.batch_norm(inputs[0], *running, *inputs[1:])
-    y = empty(*shape)
-    batchnorm.inference(x, gamma, beta, running_mean, running_variance, y)
-    close(y, expected.detach().numpy())
-    batchnorm.inference(x, gamma, beta, running_mean, running_variance, x)
-    assert x.tobytes() == y.tobytes()
-
-
-@pytest.mark.parametrize("shape", [(4, 3, 5, 7), (13, 6), (1, 70, 3)])
-def test_inference_and_running_statistics_against_the_reference(shape: tuple[int, ...]) -> None:
-    x, (gamma, beta) = 3 * normal(*shape) + 2, parameters(shape)
-    _, mean, inverse_std = forward(x)
-    running = normal(shape[1], seed=4), 1 + normal(shape[1], seed=5) ** 2
-    how: dict[str, Any] = {"count": x.size // shape[1], "momentum": 0.3, "epsilon": 1e-5}
-    expected = reference.batchnorm_update_running(mean, inverse_std, *running, **how)
-    batchnorm.update_running(mean, inverse_std, *running, **how)
-    for found, wanted in zip(running, expected, strict=True):
-        close(found, wanted)
-    y, wanted = empty(*shape), reference.batchnorm_inference(x, gamma, beta, *running)
-    batchnorm.inference(x, gamma, beta, *running, y)
-    close(y, wanted)
-    batchnorm.inference(x, gamma, beta, *running, x)
-    assert x.tobytes() == y.tobytes()
-
-
-@pytest.mark.parametrize("shape", [(3, 5, 4, 4), (2, 3, 17, 31)])
-def test_inference_map_by_map_has_the_same_bits(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A map of a CPU's kernel is longer than its block, or as short as it can be."""
-    x, running, found = normal(*shape), (normal(shape[1]), 1 + normal(shape[1], seed=5) ** 2), []
-    for least in (batchnorm.LEAST_AREA, 1 << 20):
-        monkeypatch.setattr(batchnorm, "LEAST_AREA", least)
-        found.append(empty(*shape))
-        with launch.recording() as noted:
-            batchnorm.inference(x, *parameters(shape), *running, found[-1])
-        assert [bound.kernel.name for bound in noted] == [f"batchnorm_inference{'_by_map' * (least == 16)}"]
-        noted[0].run(None)
-    assert found[0].tobytes() == found[1].tobytes()
 
 
 @pytest.mark.parametrize("offset", [1e2, 1e4, -1e6])

@@ -61,33 +61,6 @@ def test_philox_is_the_references(numbers: list[int]) -> None:
     assert words.view(np.uint32).tolist() == reference.philox(numbers[:4], numbers[4:]).tolist()
 
 
-@given(
-    n=st.one_of(st.sampled_from([1, 255, 256, 257, 1023, 1024, 1025, 4099]), st.integers(1, 5000)),
-    probability=st.one_of(st.sampled_from([0.0, 0.5, 1 - 2**-20]), st.floats(0, 0.99)),
-    seed=st.integers(0, 2**64 - 1),
-    layer=st.integers(0, 2**32 - 1),
-    iteration=st.integers(0, 2**64 - 1),
-)
-def test_forward_and_backward(n: int, probability: float, seed: int, layer: int, iteration: int) -> None:
-    options: dict[str, Any] = {"probability": probability, "seed": seed, "layer": layer, "iteration": iteration}
-    x = normal(n)
-    kept, y, dx = reference.dropout_mask(n, **options), np.full_like(x, np.nan), np.full_like(x, np.nan)
-    dropout.forward(x, y, **options)
-    assert np.array_equal(y, np.where(kept, x * np.float32(1 / (1 - probability)), 0))
-    np.testing.assert_allclose(y, reference.dropout_forward(x, **options), rtol=3e-7)
-    dropout.backward(x, dx, **options)
-    assert dx.tobytes() == y.tobytes()  # the layer is linear: the same function of the gradient
-    dropout.forward(x, x, **options)
-    assert x.tobytes() == y.tobytes()
-
-
-def test_nothing_is_dropped_at_probability_zero() -> None:
-    x = normal(3, 5, 100)
-    y = np.empty_like(x)
-    dropout.forward(x, y, **{**OPTIONS, "probability": 0})
-    assert np.array_equal(y, x)
-
-
 @pytest.mark.parametrize("element", [700, 1100])  # in a full tile, and in the ragged one after it
 def test_a_word_just_at_the_threshold_keeps_its_element(element: int) -> None:
     group, word = element // 1024 * 256 + element % 256, element // 256 % 4

@@ -41,9 +41,6 @@ def of_a_sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-TANH_AND_ERF: dict[str, Callable[[Any], Any]] = {"tanh": np.tanh, "erf": erf}
-
-
 @pytest.mark.parametrize(
     ("name", "exact", "least", "most", "room"),
     [

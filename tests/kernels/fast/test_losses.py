@@ -6,22 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from kernels.checks import reference
 from kernels.checks.arguments import KernelError
 from kernels.fast import mean_loss, pixel_softmax
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx
-
-#: One with several parts of an image, and one in which the last thread of a block has none.
-SHAPES = [(2, 3, 70, 70), (3, 1, 1, 1), (1, 5, 16, 17), (300, 2, 1, 2)]
-SHAPE = st.one_of(
-    st.sampled_from(SHAPES), st.tuples(st.integers(1, 3), st.integers(1, 6), st.integers(1, 9), st.integers(1, 9))
-)
-ERRORS = ("squared", "binary")
 
 
 def drawn(shape: tuple[int, ...]) -> np.ndarray:
@@ -59,48 +49,6 @@ def of_numbers(x: np.ndarray, targets: np.ndarray, error: str) -> tuple[np.ndarr
 
 def close(found: np.ndarray, expected: Any, tolerance: float = 2e-6) -> None:
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * float(np.abs(expected).max()))
-
-
-@given(shape=SHAPE, ignore_index=st.sampled_from([-100, 255, 0]))
-def test_a_label_a_pixel(torch: Any, shape: tuple[int, ...], ignore_index: int) -> None:
-    x, labels = drawn(shape), labelled(shape, ignore_index)
-    if ignore_index == labels.flat[0]:
-        labels.flat[0] = 1 if shape[1] > 1 else 5  # of one class none would count: a label out of range is NaN
-    found = y, losses, counted, dx = of_pixels(x, labels, ignore_index)
-    assert all(
-        one.tobytes() == two.tobytes() for one, two in zip(found, of_pixels(x, labels, ignore_index), strict=True)
-    )
-    if labels.flat[0] >= shape[1]:
-        assert np.isnan(losses[0])
-        return
-    close(y, reference.pixel_softmax_forward(x))
-    expected, number = reference.pixel_cross_entropy(y, labels, ignore_index)
-    close(losses, expected)
-    assert counted[0] == number
-    close(dx, reference.pixel_softmax_backward(y, labels, ignore_index))
-    assert not dx[np.broadcast_to((labels == ignore_index)[:, None], shape)].any()
-    theirs = torch.tensor(x, dtype=torch.float64, requires_grad=True)
-    loss = torch.nn.functional.cross_entropy(theirs, torch.tensor(labels).long(), ignore_index=ignore_index)
-    loss.backward()
-    assert losses.mean() == pytest.approx(loss.item(), rel=1e-5, abs=1e-7)
-    close(dx, theirs.grad.numpy(), 1e-5)
-
-
-@given(shape=SHAPE, error=st.sampled_from(ERRORS))
-def test_means_over_numbers(torch: Any, shape: tuple[int, ...], error: str) -> None:
-    x, targets = drawn(shape), np.random.default_rng(1).random(shape).astype(np.float32)
-    losses, dx = of_numbers(x, targets, error)
-    close(losses, reference.mean_loss_forward(x, targets, error))
-    close(dx, reference.mean_loss_backward(x, targets, error))
-    theirs = torch.tensor(x, dtype=torch.float64, requires_grad=True)
-    functional = torch.nn.functional
-    function = functional.mse_loss if error == "squared" else functional.binary_cross_entropy_with_logits
-    loss = function(theirs, torch.tensor(targets, dtype=torch.float64))
-    loss.backward()
-    assert losses.mean(dtype=np.float64) == pytest.approx(loss.item(), rel=1e-6)
-    close(dx, theirs.grad.numpy())
-    mean_loss.backward(x, targets, x, error=error, weight=0.25)  # in place, and of a weighted loss
-    close(x, 0.25 * theirs.grad.numpy())
 
 
 def test_probabilities_and_their_losses_do_not_overflow() -> None:

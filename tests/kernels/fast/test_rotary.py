@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-from kernels.checks import reference
 from kernels.checks.arguments import KernelError
 from kernels.fast import rotary
 from tests.messages import raises_naming
@@ -19,40 +14,6 @@ pytestmark = pytest.mark.ptx
 
 def drawn(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
-
-
-#: Images, groups, queries of a group, half the channels of a head, half of those that are turned, tokens, one map.
-Case = tuple[int, int, int, int, int, int, bool]
-
-
-@st.composite
-def cases(draw: Any) -> Case:
-    half = draw(st.integers(1, 6))
-    sizes = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 3)), half, draw(st.integers(1, half))
-    return *sizes, draw(st.integers(1, 70)), draw(st.booleans())
-
-
-@given(case=cases(), neighbours=st.booleans(), base=st.sampled_from([10000.0, 500000.0, 3.0]))
-@example((1, 1, 1, 64, 64, 2048, True), False, 10000.0)
-@example((1, 2, 1, 300, 300, 257, False), True, 10000.0)
-def test_forward_and_backward(case: Case, neighbours: bool, base: float) -> None:
-    images, groups, together, half, turned, tokens, packed = case
-    heads = groups * together if packed else groups
-    channels = (heads + 2 * groups if packed else heads) * 2 * half
-    how: dict[str, Any] = {"heads": heads, "packed": packed, "rotated": 2 * turned, "neighbours": neighbours}
-    how |= {"base": base} | ({"kv_heads": groups} if packed else {})
-    x, y = drawn(images, channels, tokens, 1), np.full((images, channels, tokens, 1), np.nan, np.float32)
-    room = 2e-6 + 3e-8 * tokens
-    rotary.forward(x, y, **how)
-    np.testing.assert_allclose(y, reference.rotary_forward(x, **how), rtol=0, atol=room)
-    back, there = np.full_like(x, np.nan), x.copy()
-    rotary.forward(there, there, **how)
-    rotary.backward(y, back, **how)
-    rotary.backward(y, y, **how)
-    assert there.tobytes() != x.tobytes() or tokens == 1
-    assert back.tobytes() == y.tobytes()
-    np.testing.assert_allclose(back, x, rtol=0, atol=4e-6)
-    np.testing.assert_allclose(reference.rotary_backward(there, **how), x, rtol=0, atol=room)
 
 
 @pytest.mark.parametrize("neighbours", [False, True])
