@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.checks import reference
+from refimpl.network.kinds import TRAITS
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -44,6 +45,18 @@ def torch_gradients(torch: Any, function: Callable[..., Any], dy: np.ndarray | N
     y = function(*tensors)
     y.backward(torch.ones_like(y) if dy is None else torch.tensor(dy, dtype=torch.float64))
     return [y.detach().numpy(), *(t.grad.numpy() for t in tensors)]
+
+
+def check_by_torch(torch: Any, name: str, function: Callable[..., Any], *inputs: np.ndarray, **options: Any) -> None:
+    """`name`_forward and `name`_backward, which reads inputs and dy, beside PyTorch's values and gradients."""
+    y = getattr(reference, f"{name}_forward")(*inputs, **options)
+    y = y[0] if isinstance(y, tuple) else y
+    dy = normal(*y.shape, seed=9)
+    theirs, *slopes = torch_gradients(torch, function, dy, *inputs)
+    close(y, theirs)
+    found = getattr(reference, f"{name}_backward")(*inputs, dy, **options)
+    for ours, slope in zip(found if isinstance(found, (tuple, list)) else [found], slopes, strict=True):
+        close(ours.reshape(slope.shape), slope, 1e-5)
 
 
 # -- gemm --------------------------------------------------------------------------------------------------------------
@@ -372,3 +385,134 @@ def test_sgd_steps_as_in_pytorch(torch: Any, momentum: float, decay: float) -> N
         optimiser.step()
         w, v = reference.sgd_update(w, dw, v, rate=0.1, momentum=momentum, decay=decay)
         close(w, theirs.detach().numpy())
+
+
+# -- what else PyTorch has ---------------------------------------------------------------------------------------------
+
+FORMS = [
+    pytest.param(kind, form, id="-".join((kind, *form)))
+    for kind, traits in TRAITS.items()
+    if traits.elementwise
+    for form in traits.forms
+]
+
+
+@pytest.mark.parametrize(("kind", "form"), FORMS)
+def test_activations_as_in_pytorch(kind: str, form: dict[str, Any], torch: Any) -> None:
+    from refimpl.studies.bench.pytorch import elementwise
+
+    x, dy = 3 * normal(3, 700), normal(3, 700, seed=1)
+    theirs, slope = torch_gradients(torch, lambda x: elementwise(kind, x, form), dy, x)
+    y = getattr(reference, f"{kind}_forward")(x, **form)
+    close(y, theirs)
+    read = [{"x": x, "y": y}[name] for name in TRAITS[kind].backward_reads]
+    close(getattr(reference, f"{kind}_backward")(*read, dy, **form), slope)
+
+
+def test_products_as_in_pytorch(torch: Any) -> None:
+    x = normal(3, 5, 4, 6)
+    for gate in (normal(3, 5, 4, 6, seed=1), normal(3, 5, 1, 1, seed=1)):
+        check_by_torch(torch, "mul", torch.mul, x, gate)
+    check_by_torch(torch, "scale", lambda x, w: x * w[:, None, None], x, normal(5, seed=1))
+
+
+@pytest.mark.parametrize("groups", [None, 1, 3])
+def test_normalisation_of_sets_as_in_pytorch(torch: Any, groups: int | None) -> None:
+    x, gamma, beta = 2 * normal(2, 6, 3, 5) + 3, normal(6, seed=1), normal(6, seed=2)
+
+    def normalised(x: Any, gamma: Any, beta: Any) -> Any:
+        if groups is not None:
+            return torch.nn.functional.group_norm(x, groups, gamma, beta)
+        return torch.nn.functional.layer_norm(x.movedim(1, -1), (6,), gamma, beta).movedim(-1, 1)
+
+    y, *slopes = torch_gradients(torch, normalised, dy := normal(2, 6, 3, 5, seed=3), x, gamma, beta)
+    close(reference.layernorm_forward(x, gamma, beta, groups)[0], y)
+    for ours, theirs in zip(reference.layernorm_backward(x, gamma, dy, groups), slopes, strict=True):
+        close(ours, theirs, 1e-5)
+    check_by_torch(
+        torch, "rmsnorm", lambda x, w: torch.nn.functional.rms_norm(x.movedim(1, -1), (6,), w, 1e-6).movedim(-1, 1),
+        x, gamma,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("how", [{}, {"mode": "bilinear"}, {"mode": "bilinear", "align_corners": True}])
+@pytest.mark.parametrize("out", [(3, 4), (7, 13), (1, 1)])
+def test_upsampling_as_in_pytorch(torch: Any, how: dict[str, Any], out: tuple[int, int]) -> None:
+    x, dy = normal(2, 3, 4, 5), normal(2, 3, *out, seed=1)
+    given = {"mode": "nearest"} | how | ({"align_corners": how.get("align_corners", False)} if how else {})
+    y, dx = torch_gradients(torch, lambda x: torch.nn.functional.interpolate(x, out, **given), dy, x)
+    close(reference.upsample_forward(x, out, **how), y)
+    close(reference.upsample_backward(dy, (4, 5), **how), dx)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_attention_as_in_pytorch(torch: Any, groups: int, causal: bool) -> None:
+    """From three maps, and from one that has them group by group."""
+    inputs = [normal(2, heads * 3, 7, 1, seed=heads) for heads in (4, groups, groups)]
+    dy, how = normal(2, 12, 7, 1), {"heads": 4, "kv_heads": groups, "causal": causal}
+
+    def attended(*maps: Any) -> Any:
+        q, k, v = (x.reshape(2, -1, 3, 7).mT for x in maps)
+        k, v = (x.repeat_interleave(4 // groups, 1) for x in (k, v))
+        y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        return y.mT.reshape(2, 12, 7, 1)
+
+    y, *slopes = torch_gradients(torch, attended, dy, *inputs)
+
+    def packed(maps: list[Any]) -> np.ndarray:
+        return np.concatenate([x.reshape(2, groups, -1, 3, 7) for x in maps], axis=2).reshape(2, -1, 7, 1)
+
+    for maps, gradients in ((inputs, slopes), ([packed(inputs)], [packed(slopes)])):
+        close(reference.attention_forward(maps, **how), y)
+        for ours, theirs in zip(reference.attention_backward(maps, dy, **how), gradients, strict=True):
+            close(ours, theirs)
+
+
+@pytest.mark.parametrize("padding", [None, 3])
+def test_embedding_as_in_pytorch(torch: Any, padding: int | None) -> None:
+    tokens, w, dy = np.random.default_rng(0).integers(0, 7, (2, 30), np.int32), normal(7, 4), normal(2, 4, 30)
+
+    def embedded(w: Any) -> Any:
+        return torch.nn.functional.embedding(torch.tensor(tokens).long(), w, padding).movedim(-1, 1)
+
+    y, dw = torch_gradients(torch, embedded, dy, w)
+    close(reference.embedding_forward(tokens, w), y)
+    close(reference.embedding_backward(tokens, dy, 7, padding), dw)
+
+
+@pytest.mark.parametrize("ignore_index", [-100, 0])
+def test_losses_as_in_pytorch(torch: Any, ignore_index: int) -> None:
+    functional, shape = torch.nn.functional, (3, 4, 5, 6)
+    x, targets = 4 * normal(*shape), np.random.default_rng(1).random(shape).astype(np.float32)
+    labels = np.random.default_rng(2).integers(0, 4, (3, 5, 6)).astype(np.int32)
+    labels[0, 0] = ignore_index
+    y = reference.pixel_softmax_forward(x)
+    loss, dx = torch_gradients(
+        torch, lambda x: functional.cross_entropy(x, torch.tensor(labels).long(), ignore_index=ignore_index), None, x
+    )
+    close(reference.pixel_softmax_cross_entropy(y, labels, ignore_index)[0].mean(), loss, 1e-5)
+    close(reference.pixel_softmax_backward(y, labels, ignore_index), dx)
+    wanted = torch.tensor(targets, dtype=torch.float64)
+    for error, function in (
+        ("squared", functional.mse_loss), ("binary", functional.binary_cross_entropy_with_logits)
+    ):  # fmt: skip
+        loss, dx = torch_gradients(torch, lambda x, of=function: of(x, wanted), None, x)
+        close(reference.mean_loss_forward(x, targets, error).mean(), loss, 1e-5)
+        close(reference.mean_loss_backward(x, targets, error), dx)
+
+
+def test_clipping_and_shuffled_channels_as_in_pytorch(torch: Any) -> None:
+    gradients = [normal(5000), normal(70, seed=1)]
+    norm = reference.clip_norm(np.concatenate([reference.clip_square(dw) for dw in gradients]))
+    for largest in (0.5, 1e6):
+        theirs = [torch.zeros(dw.shape, dtype=torch.float64, requires_grad=True) for dw in gradients]
+        for one, dw in zip(theirs, gradients, strict=True):
+            one.grad = torch.tensor(dw, dtype=torch.float64)
+        close(norm[0], torch.nn.utils.clip_grad_norm_(theirs, largest), 1e-6)
+        for one, dw in zip(theirs, gradients, strict=True):
+            close(reference.clip_apply(norm, dw, largest), one.grad.numpy())
+    x = normal(2, 6, 3, 4)
+    shuffled = torch.nn.functional.channel_shuffle(torch.tensor(x), 3).numpy()
+    assert np.array_equal(reference.channel_shuffle_forward(x, 3), shuffled)
+    assert np.array_equal(reference.channel_shuffle_backward(shuffled, 3), x)
