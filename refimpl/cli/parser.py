@@ -51,6 +51,7 @@ class Parser(argparse.ArgumentParser):
         found = re.match(choice, message)
         if found:
             what, value, names = found["what"].strip("-").lower(), found["value"], re.findall(r"[\w-]+", found["names"])
+            what = "kind of kernels" if what == "kernels" else what
             message = f"there is no {what} {value!r}{offer(value, names)}"
         raise Fail(" ".join(message.split()), prog=self.prog)
 
