@@ -197,7 +197,7 @@ def activated(family: str, reads: str, **options: float | str) -> Operation:
         x, module = 4 * maps(random), getattr(rung, family)
         dy, (y, dx) = normal(random, *x.shape), like(x, x)
         module.forward(x, y, **options)
-        read = x.copy() if reads == "x" else normal(random, *x.shape)
+        read = x.copy() if reads == "x" else np.clip(np.round(4 * normal(random, *x.shape)) / 4, -1, 1)
         module.backward(read, dy, dx, **options)
         module.backward(read, dy, dy, **options)
         module.forward(x, x, **options)

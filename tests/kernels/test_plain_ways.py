@@ -14,7 +14,7 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,7 +82,7 @@ def calls_of(operation: str) -> list[Noted]:
     return calls
 
 
-def results(given: tuple[Any, dict[str, Any]]) -> list[np.ndarray]:
+def results(given: Sequence[Any]) -> list[np.ndarray]:
     """Those of arguments, but for a workspace."""
     return [*arrays(list(given[0])), *arrays([one for name, one in given[1].items() if name != "workspace"])]
 

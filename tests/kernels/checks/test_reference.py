@@ -398,7 +398,7 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("kind", "form"), FORMS)
-def test_activations_as_in_pytorch(kind: str, form: dict[str, Any], torch: Any) -> None:
+def test_activations_as_in_pytorch(kind: Any, form: dict[str, Any], torch: Any) -> None:
     from refimpl.studies.bench.pytorch import elementwise
 
     x, dy = 3 * normal(3, 700), normal(3, 700, seed=1)
@@ -450,7 +450,8 @@ def test_upsampling_as_in_pytorch(torch: Any, how: dict[str, Any], out: tuple[in
 def test_attention_as_in_pytorch(torch: Any, groups: int, causal: bool) -> None:
     """From three maps, and from one that has them group by group."""
     inputs = [normal(2, heads * 3, 7, 1, seed=heads) for heads in (4, groups, groups)]
-    dy, how = normal(2, 12, 7, 1), {"heads": 4, "kv_heads": groups, "causal": causal}
+    how: dict[str, Any] = {"heads": 4, "kv_heads": groups, "causal": causal}
+    dy = normal(2, 12, 7, 1)
 
     def attended(*maps: Any) -> Any:
         q, k, v = (x.reshape(2, -1, 3, 7).mT for x in maps)
