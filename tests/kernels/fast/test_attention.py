@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from kernels.checks import reference
-from kernels.checks.arguments import KernelError
 from kernels.fast import attention
 from kernels.targets.launch import bind
-from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx
 
@@ -89,34 +87,3 @@ def test_masked_tiles_are_skipped() -> None:
         workspace = np.empty(attention.workspace_bytes("forward", [x.shape], heads=2) // 4, np.float32)
         launched = bind(attention.forward, [x], y, heads=2, causal=causal, workspace=workspace)
         assert len(launched) == 4 * (2 * products + 1), "a CPU takes each head by itself, whose P fills its cache"
-
-
-def test_what_does_not_fit_is_refused() -> None:
-    x, y, workspace = drawn(2, 12, 5, 1), drawn(2, 4, 5, 1), drawn(200)
-    with raises_naming(KernelError, "attention.forward", 12, 5, "heads"):
-        attention.forward([x], y, heads=5, workspace=workspace)
-    with raises_naming(KernelError, "attention.forward", 3, 2, "heads of queries"):
-        attention.forward([x], y, heads=3, kv_heads=2, workspace=workspace)
-    with raises_naming(KernelError, "attention.forward", "y", (2, 12, 5, 1), (2, 4, 5, 1)):
-        attention.forward([x], x, heads=2, workspace=workspace)
-    with raises_naming(KernelError, "attention.backward", "gradient 0", (2, 4, 5, 1), (2, 12, 5, 1)):
-        attention.backward([x], y, [y], heads=2, workspace=workspace)
-    with raises_naming(KernelError, "attention.backward", 1, 2):
-        attention.backward([x], y, [x, x], heads=2, workspace=workspace)
-    keys = drawn(2, 4, 7, 1)
-    with raises_naming(KernelError, "attention.forward", "causal", 5, 7):
-        attention.forward([y, keys, keys], y, heads=2, causal=True, workspace=workspace)
-    with raises_naming(KernelError, "attention.forward", "one map", "queries, keys and values"):
-        attention.forward([y, keys], y, heads=2, workspace=workspace)
-    with raises_naming(KernelError, "attention.forward", "do not fit together"):
-        attention.forward([y, keys, y], y, heads=2, workspace=workspace)
-    with raises_naming(KernelError, "attention.forward", "workspace", 100, 400, 96):
-        attention.forward([x], y, heads=2, workspace=drawn(24))
-    with raises_naming(KernelError, "attention.backward", "workspace", 800):
-        attention.backward([x], y, [x], heads=2)
-    with raises_naming(KernelError, "attention.forward", "fused", "tiled"):
-        attention.forward([x], y, heads=2, algorithm="fused", workspace=workspace)
-    with raises_naming(KernelError, "attention.workspace_bytes", "sideways", "forward", "backward"):
-        attention.workspace_bytes("sideways", [x.shape], heads=2)
-    with raises_naming(KernelError, "attention.workspace_bytes", 3, 2):
-        attention.workspace_bytes("forward", [x.shape], heads=2, images=3)

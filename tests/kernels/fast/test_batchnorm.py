@@ -10,9 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kernels.checks import reference
-from kernels.checks.arguments import KernelError
 from kernels.fast import batchnorm
-from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx
 
@@ -139,21 +137,3 @@ def test_a_channel_without_spread_has_no_negative_variance() -> None:
 def test_the_workspace_is_small() -> None:
     assert batchnorm.workspace_bytes((32, 64, 112, 112)) == 2 * 4 * 64 * 98
     assert batchnorm.workspace_bytes((1, 1)) == 8
-
-
-def test_what_is_refused() -> None:
-    shape = (2, 3, 4)
-    x, gamma, (mean, std) = normal(*shape), normal(3), (normal(3), normal(3))
-    for space in (None, workspace(shape)[1:]):
-        with raises_naming(KernelError, "workspace", 24):
-            batchnorm.forward(x, gamma, gamma, x, mean, std, workspace=space)
-        with raises_naming(KernelError, "workspace", 24):
-            batchnorm.backward(x, gamma, mean, std, x, x, gamma, gamma, workspace=space)
-    with raises_naming(KernelError, "gamma", (4,), (3,)):
-        batchnorm.inference(x, normal(4), gamma, mean, std, x)
-    with raises_naming(KernelError, "dy"):
-        batchnorm.backward(x, gamma, mean, std, x[:1], x, gamma, gamma, workspace=workspace(shape))
-    with raises_naming(KernelError, "axes"):
-        batchnorm.forward(x[0, 0], gamma, gamma, x[0, 0], mean, std, workspace=workspace(shape))
-    with raises_naming(KernelError, 0):
-        batchnorm.update_running(mean, std, mean, std, count=0)

@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.checks.arguments import KernelError
 from kernels.fast import mean_loss, pixel_softmax
-from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx
 
@@ -68,20 +66,3 @@ def test_labels_out_of_range_are_seen_in_the_loss_and_no_label_at_all_too() -> N
     assert np.isnan(losses[0]) and np.isfinite(losses[1]) and np.isfinite(dx).all()
     _, losses, counted, _ = of_pixels(x, np.full_like(labels, -100), -100)
     assert np.isnan(losses).all() and counted[0] == 0
-
-
-def test_what_is_refused() -> None:
-    x, labels = drawn((2, 3, 4, 4)), labelled((2, 3, 4, 4), -100)
-    losses, counted, workspace = np.zeros(2, np.float32), np.zeros(1, np.float32), np.zeros(4, np.float32)
-    with raises_naming(KernelError, "x", "(2, 3)", "height"):
-        pixel_softmax.forward(x[:, :, 0, 0].copy(), x)
-    with raises_naming(KernelError, "labels", "(2, 4)", "(2, 4, 4)"):
-        pixel_softmax.cross_entropy(x, labels[:, 0].copy(), losses, counted, workspace=workspace)
-    with raises_naming(KernelError, "workspace", 4, 16):
-        pixel_softmax.cross_entropy(x, labels, losses, counted, workspace=workspace[:1])
-    with raises_naming(KernelError, "workspace", 4, 8):
-        mean_loss.forward(x, x, losses, error="squared", workspace=workspace[:1])
-    with raises_naming(KernelError, "targets", "(2, 3, 4)"):
-        mean_loss.backward(x, x[..., 0].copy(), x, error="squared")
-    with raises_naming(KernelError, "error", "cubed", "squared", "binary"):
-        mean_loss.forward(x, x, losses, error="cubed", workspace=workspace)

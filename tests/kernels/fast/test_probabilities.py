@@ -9,10 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kernels.checks import reference
-from kernels.checks.arguments import KernelError
 from kernels.fast import attention, mix, scores
 from tests.kernels.fast.test_attention import close, drawn
-from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx
 
@@ -76,27 +74,3 @@ def test_queries_of_other_tokens_than_the_keys() -> None:
     mix.forward(p, values, y)
     mix.backward(p, values, dy, dp, dvalues)
     close([y, dp, dvalues], [reference.mix_forward(p, values), *reference.mix_backward(p, values, dy)])
-
-
-def test_what_does_not_fit_is_refused() -> None:
-    x, p, values = drawn(2, 12, 5, 1), drawn(2, 3, 5, 5), drawn(2, 6, 5, 1)
-    with raises_naming(KernelError, "scores.forward", (2, 12, 5, 1), 5, "heads"):
-        scores.forward(x, p, heads=5)
-    with raises_naming(KernelError, "scores.forward", "y", (2, 3, 5, 5), (2, 2, 5, 5)):
-        scores.forward(x, p, heads=2)
-    with raises_naming(KernelError, "scores.softmax", "y", (2, 12, 5, 1), "tokens, tokens"):
-        scores.softmax(x)
-    with raises_naming(KernelError, "scores.softmax_backward", "dy", (2, 12, 5, 1)):
-        scores.softmax_backward(p, x)
-    with raises_naming(KernelError, "scores.backward", "dx", (2, 6, 5, 1), (2, 12, 5, 1)):
-        scores.backward(x, p, values, heads=3)
-    with raises_naming(KernelError, "mix.forward", (2, 3, 5, 5), (2, 5, 5, 1), "fit"):
-        mix.forward(p, drawn(2, 5, 5, 1), values)
-    with raises_naming(KernelError, "mix.forward", 5, 7, "keys", "values"):
-        mix.forward(p, drawn(2, 6, 7, 1), values)
-    with raises_naming(KernelError, "mix.forward", "causal", 4, 5):
-        mix.forward(drawn(2, 3, 4, 5), values, drawn(2, 6, 4, 1), causal=True)
-    with raises_naming(KernelError, "mix.backward", "dy", (2, 12, 5, 1), (2, 6, 5)):
-        mix.backward(p, values, x, p, values)
-    with raises_naming(KernelError, "mix.backward", "dp", (2, 6, 5, 1), (2, 3, 5, 5)):
-        mix.backward(p, values, values, values, values)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernels.checks.arguments import KernelError
 from kernels.fast import rotary
-from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx
 
@@ -38,22 +36,3 @@ def test_an_angle_is_right_at_a_far_place() -> None:
     angles = np.arange(100_000) * 10000.0 ** np.array([[0.0], [-0.5]])
     np.testing.assert_allclose(y[0, :2, :, 0], np.cos(angles), rtol=0, atol=6e-4)
     np.testing.assert_allclose(y[0, 2:, :, 0], np.sin(angles), rtol=0, atol=6e-4)
-
-
-def test_what_cannot_be_is_refused() -> None:
-    x = drawn(2, 12, 5, 1)
-    with raises_naming(KernelError, "rotary.forward", (2, 12, 5, 1), 5, "heads"):
-        rotary.forward(x, x, heads=5)
-    with raises_naming(KernelError, "rotary.forward", 3, 2, "groups"):
-        rotary.forward(x, x, heads=3, kv_heads=2)
-    with raises_naming(KernelError, "rotary.forward", 3, "pairs"):
-        rotary.forward(x, x, heads=4, packed=False)
-    with raises_naming(KernelError, "rotary.forward", 6, 4, "pairs"):
-        rotary.forward(x, x, heads=1, rotated=6)
-    with raises_naming(KernelError, "rotary.backward", "dx", (2, 4, 5, 1), (2, 12, 5, 1)):
-        rotary.backward(x, drawn(2, 4, 5, 1), heads=1)
-    with raises_naming(KernelError, "rotary.backward", "base", -1):
-        rotary.backward(x, x, heads=1, base=-1)
-    long = np.empty((1, 2, rotary.LONGEST + 1), np.float32)
-    with raises_naming(KernelError, "rotary.forward", rotary.LONGEST + 1, rotary.LONGEST, "tokens"):
-        rotary.forward(long, long, heads=1, packed=False)
