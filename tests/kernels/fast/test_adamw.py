@@ -1,4 +1,4 @@
-"""AdamW and clipping by norm: against the reference, and against PyTorch over several steps."""
+"""AdamW over several steps beside PyTorch's, its first step, and a norm that is not finite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention: against NumPy and PyTorch over drawn shapes; any workspace gives the same bits; what is refused."""
+"""Attention: any workspace gives the same bits, large numbers, and masked tiles; `test_plain` compares its results."""
 
 from __future__ import annotations
 

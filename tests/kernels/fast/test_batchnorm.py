@@ -1,8 +1,6 @@
-"""Batch normalisation: oracles, slopes, means far from zero, several chunks, in place, and the workspace."""
+"""Batch normalisation: means far from zero, chunks, one value a channel, and the workspace."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pytest
@@ -85,24 +83,6 @@ def test_chunks_of_very_different_values() -> None:
     np.testing.assert_allclose(inverse_std, expected_inverse, rtol=1e-5)
 
 
-def test_the_gradients_are_the_slopes() -> None:
-    shape = (4, 3, 5, 2)
-    x, dy, step = normal(*shape), normal(*shape, seed=1), np.float32(1 / 128)
-    _, mean, inverse_std = forward(x)
-    dx, dgamma, dbeta = backward(x, mean, inverse_std, dy, empty(*shape))
-    arrays = x, *parameters(shape)
-    for changed, gradient in enumerate((dx, dgamma, dbeta)):
-        direction = np.random.default_rng(7).choice(np.array([-1, 1], np.float32), arrays[changed].shape)
-        losses = []
-        for sign in (step, -step):
-            moved = (array + sign * direction if i == changed else array for i, array in enumerate(arrays))
-            (x, gamma, beta), y = moved, empty(*shape)
-            batchnorm.forward(x, gamma, beta, y, empty(3), empty(3), workspace=workspace(shape))
-            losses.append(np.sum(dy.astype(np.float64) * y))
-        slope = (losses[0] - losses[1]) / (2 * float(step))
-        assert slope == pytest.approx(np.sum(gradient.astype(np.float64) * direction), abs=5e-3)
-
-
 @given(shape=SHAPES)
 @example(SEVERAL_CHUNKS)
 def test_in_place_and_with_more_workspace_the_bits_are_the_same(shape: tuple[int, ...]) -> None:
@@ -112,17 +92,6 @@ def test_in_place_and_with_more_workspace_the_bits_are_the_same(shape: tuple[int
     out_of_place = backward(x, *first[1:], dy, empty(*shape))
     in_place = backward(x, *first[1:], dy, dy, more=77)
     assert [part.tobytes() for part in out_of_place] == [part.tobytes() for part in in_place]
-
-
-def test_running_statistics_against_the_reference() -> None:
-    mean, inverse_std = normal(5), 0.1 + np.abs(normal(5, seed=1))
-    running_mean, running_variance = normal(5, seed=2), np.abs(normal(5, seed=3))
-    for count in (1, 2, 1000):
-        options: dict[str, Any] = {"count": count, "momentum": 0.3, "epsilon": 1e-3}
-        expected = reference.batchnorm_update_running(mean, inverse_std, running_mean, running_variance, **options)
-        batchnorm.update_running(mean, inverse_std, running_mean, running_variance, **options)
-        close(running_mean, expected[0], 1e-6)
-        close(running_variance, expected[1], 1e-6)
 
 
 def test_a_channel_without_spread_has_no_negative_variance() -> None:

@@ -1,4 +1,4 @@
-"""Fully connected layers against NumPy, PyTorch and finite differences; the choice of rung; workspaces; errors."""
+"""Fully connected layers: the choice of rung, workspaces, and what is refused."""
 
 from __future__ import annotations
 

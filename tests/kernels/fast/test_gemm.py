@@ -1,4 +1,4 @@
-"""Every rung of the gemm ladder against NumPy and PyTorch: transposes, scales, batches, gaps, slices of k, errors."""
+"""Every rung of the gemm ladder against NumPy: transposes, scales, batches, gaps, slices of k, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The losses beside the softmax's: a label a pixel, squared errors, binary cross-entropy.  Oracles and PyTorch."""
+"""The losses of maps at the ends: large numbers, labels out of range, and no label at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pooling: against NumPy and PyTorch over drawn windows, slopes, ties, NaN, and what is refused."""
+"""Pooling: ties, infinities, NaN, and what is refused."""
 
 from __future__ import annotations
 

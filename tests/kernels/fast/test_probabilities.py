@@ -1,5 +1,4 @@
-"""Attention with its probabilities as a map, in `kernels.fast.scores` and `kernels.fast.mix`: against NumPy and
-`attention`."""
+"""Attention with its probabilities as a map, in `kernels.fast.scores` and `kernels.fast.mix`: the bits of attention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rotary positions: against NumPy in double precision over drawn shapes, there and back, and what is refused."""
+"""Rotary positions: what they are for, and that angles are right at far places."""
 
 from __future__ import annotations
 

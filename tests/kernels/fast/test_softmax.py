@@ -1,4 +1,4 @@
-"""Softmax, cross-entropy and their common gradient: oracles, slopes, extreme values, labels out of range."""
+"""Softmax, cross-entropy and their gradient: extreme values, NaN, labels out of range."""
 
 from __future__ import annotations
 
@@ -49,13 +49,3 @@ def test_nan_stays_in_its_row() -> None:
     y, losses, dx = all_three(np.array([[0, np.nan, 0], [0, 0, 0]], np.float32), np.array([0, 0], np.int32))
     for part in (y, losses[:, None], dx):
         assert np.isnan(part[0]).all() and np.isfinite(part[1]).all()
-
-
-@pytest.mark.parametrize("label", [-1, 3, -100, 2**31 - 1, -(2**31)])
-def test_a_label_out_of_range_is_seen_in_the_loss(label: int) -> None:
-    x, labels = drawn(3, 3)
-    labels[1] = label
-    y, losses, dx = all_three(x, labels)
-    assert np.isnan(losses[1]) and np.isfinite(losses[[0, 2]]).all()
-    close(dx[1], y[1] / 3)
-    close(dx[[0, 2]], reference.softmax_backward(y[[0, 2]], labels[[0, 2]]) * 2 / 3)
