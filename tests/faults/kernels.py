@@ -264,7 +264,7 @@ FAULTS = (
         "kernels/fast/mix.py",
         "if len(shape.rows()) > 1:",
         "if len(shape.rows()) > 9:",
-        "tests/kernels/test_plain.py -k mix",
+        "tests/kernels/fast/test_probabilities.py",
     ),
     Fault(
         "stochastic depth draws for every block of an image",

@@ -293,12 +293,17 @@ def normalised_sets(rung: Any, random: Draw) -> list[np.ndarray]:
         kept = [nothing(images, groups or area) for _ in range(2)]
         y, dx = nothing(*x.shape), normal(random, *x.shape)
         rung.layernorm.forward(x, *weights, y, *kept, groups=groups)
-        rung.layernorm.backward(x, weights[0], *kept, dx, dx, *slopes, groups=groups, workspace=workspace)
-        made += [y, *kept, *([dx, *slopes] if x.size > kept[0].size else [])]
+        made += [y, *kept]
+        if x.size > kept[0].size:  # the gradient of a single value is rounding, magnified
+            rung.layernorm.backward(x, weights[0], *kept, dx, dx, *slopes, groups=groups, workspace=workspace)
+            made += [dx, *slopes]
     y, dx, inverse, dgamma = nothing(*x.shape), normal(random, *x.shape), nothing(images, area), slopes[0]
     rung.rmsnorm.forward(x, weights[0], y, inverse)
-    rung.rmsnorm.backward(x, weights[0], inverse, dx, dx, dgamma, workspace=workspace)
-    return [array for array in (*made, y, inverse, dx, dgamma) if array is not None]
+    made += [y, inverse]
+    if channels > 1:
+        rung.rmsnorm.backward(x, weights[0], inverse, dx, dx, dgamma, workspace=workspace)
+        made += [dx, dgamma]
+    return [array for array in made if array is not None]
 
 
 # --- Losses -----------------------------------------------------------------------------------------------------------

@@ -15,12 +15,10 @@ pytestmark = pytest.mark.ptx
 
 #: Images, heads, heads of keys and values, channels of a head, queries, keys, causal, one map.
 Case = tuple[int, int, int, int, int, int, bool, bool]
-LONG: tuple[Case, ...] = (
-    (1, 2, 2, 8, 197, 197, False, True),
-    (1, 1, 1, 5, 257, 257, True, True),
-    (1, 16, 4, 2, 70, 70, True, True),
+CASES: tuple[Case, ...] = (
+    (2, 3, 3, 7, 33, 33, False, True),
+    (2, 16, 4, 2, 70, 70, True, True),
     (2, 4, 2, 3, 7, 150, False, False),
-    (1, 2, 1, 4, 129, 129, True, False),
 )
 
 
@@ -56,12 +54,9 @@ def close(ours: list[np.ndarray], theirs: list[Any], room: float = 2e-5) -> None
         np.testing.assert_allclose(one, other, rtol=0, atol=room * max(1e-3, float(np.abs(other).max())))
 
 
-@pytest.mark.parametrize("case", LONG)
+@pytest.mark.parametrize("case", CASES)
 def test_the_workspace_changes_no_bit(case: Case) -> None:
-    several = (3, *case[1:])
-    whole = run(several)
-    for images in (1, 2):
-        assert [one.tobytes() for one in run(several, images)] == [one.tobytes() for one in whole]
+    assert [one.tobytes() for one in run(case, 1)] == [one.tobytes() for one in run(case)]
 
 
 def test_less_than_an_images_heads_will_do_and_gives_the_same_bits() -> None:

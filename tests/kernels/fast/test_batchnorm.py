@@ -57,12 +57,6 @@ def backward(
     return dx, dgamma, dbeta
 
 
-def close(found: np.ndarray, expected: np.ndarray, tolerance: float = 1e-5) -> None:
-    """Relative to the largest value."""
-    scale = max(1.0, float(np.abs(expected).max()))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * scale)
-
-
 @pytest.mark.parametrize("offset", [1e2, 1e4, -1e6])
 def test_a_mean_far_from_zero_costs_no_precision(offset: float) -> None:
     """The sum of the squares less the square of the sum, in float32, would have no correct digit left."""

@@ -46,6 +46,7 @@ def test_the_bits_are_those_of_attention(case: Case) -> None:
     """Which has the same as workspace."""
     images, heads, width, tokens, causal = case
     made = run(case)
+    assert np.isfinite(made["dp"]).all() and not (causal and np.triu(made["p"], 1).any())
     both = made["x"].reshape(images, heads, 2 * width, tokens)
     packed = np.concatenate([both, made["values"].reshape(images, heads, width, tokens)], axis=2)
     x = packed.reshape(images, -1, tokens, 1)

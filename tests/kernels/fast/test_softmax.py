@@ -11,13 +11,6 @@ from kernels.fast import softmax
 pytestmark = pytest.mark.ptx
 
 
-def drawn(rows: int, classes: int, spread: float = 3.0) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and labels."""
-    rng = np.random.default_rng((rows, classes))
-    x = spread * rng.standard_normal((rows, classes)) + 5
-    return x.astype(np.float32), rng.integers(0, classes, rows).astype(np.int32)
-
-
 def all_three(x: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """y, losses and dx, which have been NaN."""
     y, losses, dx = np.full_like(x, np.nan), np.full(len(x), np.nan, np.float32), np.full_like(x, np.nan)
