@@ -244,10 +244,10 @@ def pool_backward(
     for p, q, rows, columns, area in pool_windows(x.shape, window, stride, pad, ceil):
         seen, given = dx[:, :, rows, columns], wide(dy[:, :, p, q])
         if mode == "max":
-            largest = x[:, :, rows, columns] == y[:, :, p, q, None, None]
+            largest = x[:, :, rows, columns] == y[:, :, p, q, None, None]  # nowhere, if it is not a number
             first = largest.reshape(*x.shape[:2], -1).argmax(axis=2)
             row, column = np.unravel_index(first, seen.shape[2:])
-            seen[image, channel, row, column] += given
+            seen[image, channel, row, column] += given * largest.any(axis=(2, 3))
         else:
             seen += given[:, :, None, None] / (area if count_padding else seen.shape[2] * seen.shape[3])
     return rounded(dx)
@@ -280,9 +280,10 @@ def pool_backward_to(x: Array, y: Array, dy: Array, out: Pair, mode: str = "aver
     for p, q, rows, columns in pool_to_windows(x.shape, out):
         seen, given = dx[:, :, rows, columns], wide(dy[:, :, p, q])
         if mode == "max":
-            first = (x[:, :, rows, columns] == y[:, :, p, q, None, None]).reshape(*x.shape[:2], -1).argmax(axis=2)
+            largest = x[:, :, rows, columns] == y[:, :, p, q, None, None]
+            first = largest.reshape(*x.shape[:2], -1).argmax(axis=2)
             row, column = np.unravel_index(first, seen.shape[2:])
-            seen[image, channel, row, column] += given
+            seen[image, channel, row, column] += given * largest.any(axis=(2, 3))
         else:
             seen += given[:, :, None, None] / (seen.shape[2] * seen.shape[3])
     return rounded(dx)

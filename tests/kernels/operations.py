@@ -124,10 +124,11 @@ def biases(rung: Any, random: Draw) -> list[np.ndarray]:
 
 
 def pooling(mode: str) -> Operation:
-    """With windows of a CPU's own kernels, too; rounded, so windows have several largest elements."""
+    """With windows of a CPU's own kernels, too; rounded, so windows have several largest elements; some NaN."""
 
     def operation(rung: Any, random: Draw) -> list[np.ndarray]:
         x, out = np.round(2 * maps(random)) / 2, pair(random, 1, 9)
+        x[random.random(x.shape) < 0.02] = np.nan
         walk: dict[str, Any] = {"stride": pair(random, 1, 6), "ceil": either(random)}
         if mode == "max" and either(random):
             window, stride = one_of(random, *pool.SQUARE)

@@ -112,10 +112,13 @@ def run(pass_: str, shape: ConvShape, inputs: list[Any], algorithm: str, images:
     """The pass with room for `images` images.  NaN is in output and workspace before, and stays after the workspace."""
     need = conv.workspace_bytes(pass_, *sizes_of(shape), algorithm, images=images) // 4
     guarded = np.full(need + 64, np.nan, np.float32)
-    out = outputs_of(shape)[pass_]
+    like = outputs_of(shape)[pass_]
+    around = np.full(like.size + 64, np.nan, np.float32)
+    out = around[: like.size].reshape(like.shape)
     workspace = guarded[:need] if need else None
     getattr(conv, pass_)(*inputs, out, *shape.walk, algorithm, workspace)
     assert np.isnan(guarded[need:]).all(), "wrote past its workspace"
+    assert np.isnan(around[like.size :]).all(), "wrote past its output"
     return out
 
 
