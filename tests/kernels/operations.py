@@ -285,7 +285,8 @@ def responses(rung: Any, random: Draw) -> list[np.ndarray]:
 
 def normalised_sets(rung: Any, random: Draw) -> list[np.ndarray]:
     """Of each position, of groups of channels, and by the root of the squares; with weights and without; in place."""
-    x, made = np.round(2 * maps(random)) / 2 + 3, []  # rounded: no variance is so small that it magnifies roundings
+    made: list[np.ndarray | None] = []
+    x = np.round(2 * maps(random)) / 2 + 3  # rounded: no variance is so small that it magnifies roundings
     (images, channels), area, affine = x.shape[:2], x[0, 0].size, either(random)
     weights = [normal(random, channels) if affine else None for _ in range(2)]
     workspace = nothing(x.size + 200 * channels)

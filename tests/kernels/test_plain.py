@@ -19,6 +19,7 @@ import kernels.fast
 from kernels.checks import arguments
 from kernels.targets import cpu
 from tests.kernels.operations import FAST, NUMPY, OPERATIONS, PLAIN, Draw
+from tests.matrix import some
 
 pytestmark = pytest.mark.ptx
 
@@ -95,3 +96,11 @@ def test_fast_kernels_come_to_what_plain_ones_come_to(name: str) -> None:
                 close(name, again, fast, seed)
                 continue
             assert [one.tobytes() for one in again] == [one.tobytes() for one in fast], f"{elsewhere.__name__}, {seed}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", some(OPERATIONS, "conv", "pool max", "embedding, position and prepend"))
+def test_every_index_of_a_plain_kernel_is_inside_its_row(name: str) -> None:
+    with cpu.checked(order=1):  # fewer products are fused with their sums
+        found = OPERATIONS[name](PLAIN, Draw(-1))
+    close(name, found, OPERATIONS[name](PLAIN, Draw(-1)), -1)
