@@ -13,7 +13,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from refimpl.accudnn.carried_out import Capped, Everything, Late, modules_of, steps_of
 from refimpl.accudnn.choice import TRIED, Decision, caps_within, choose
@@ -72,7 +72,6 @@ class AccUDNN(Search):
     """Its own modules are those of the most frugal candidates."""
 
     searched: tuple[str, ...] = ("offload", "prefetch", "algorithms", "allocator")
-    smaller_pools: ClassVar[bool] = False  #: the model chooses for less and less, and addresses are fixed beforehand
     ranks: tuple[str, ...] = TRIED  #: the orders in which maps are chosen
     reserves: tuple[float, ...] = RESERVES
     guided: bool = True  #: whether the model chooses; if not, only the most frugal candidates are planned

@@ -273,7 +273,6 @@ class OnceDrained(slots.Algorithms):
 
     name: ClassVar[str] = "once-drained"
     summary: ClassVar[str] = "the fastest whose workspace fits what is free once copies have drained"
-    counts_drained: ClassVar[bool] = True
 
     def bind(self, context: Context) -> Chooser:
         return Chooser(context, lambda step, choices, largest_hole, drained: fastest_within(choices, drained))

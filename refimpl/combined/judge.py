@@ -10,7 +10,7 @@ from typing import NamedTuple
 from refimpl.planner import Context, DoesNotFit, Program, Search, Setup, SetupError, TooSlow, Trial
 from refimpl.slots.errors import AddressesDoNotFit
 
-#: `attempt(setup, give_up=seconds, smaller=bool, patient=bool)` plans within the budget; `patient`: see `settled`.
+#: `attempt(setup, give_up=seconds)` plans within the budget.
 Attempt = Callable[..., Program]
 #: Called with the plans so far, the most that will be made, and the best seconds.
 SearchProgress = Callable[[int, int, float], None]
@@ -57,19 +57,17 @@ class Judge:
     def knows(self, setup: Setup) -> bool:
         return setup in self._planned
 
-    def planned(
-        self, setup: Setup, give_up: float = inf, smaller: bool = False, patient: bool = True
-    ) -> Program | None:
-        """The program, if it fits, with `smaller` in a smaller pool, and is not sure to take over `give_up` seconds."""
+    def planned(self, setup: Setup, give_up: float = inf) -> Program | None:
+        """The program, if it fits and is not sure to take over `give_up` seconds."""
         self.count += 1
         self._planned.add(setup)
-        program = self._adopted(lambda: self.attempt(setup, give_up, smaller, patient), setup.name)
+        program = self._adopted(lambda: self.attempt(setup, give_up), setup.name)
         self.watch(self.count, self.most, self.seconds)
         return program
 
     def judged(self, setup: Setup, give_up: float = inf) -> Judged | None:
-        """The same, or the program whose bytes fit if they are only counted; only what is not too slow is settled."""
-        if program := self.planned(setup, give_up, patient=False):
+        """The same, or the program whose bytes fit if they are only counted."""
+        if program := self.planned(setup, give_up):
             return Judged(setup, program.planned_seconds)
         if error := self._misplaced:
             return Judged(setup, error.counted_seconds * error.asked / error.budget, False)

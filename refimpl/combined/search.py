@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from operator import itemgetter
-from typing import Any, ClassVar
+from typing import Any
 
 from refimpl.combined.carried_out import Dropped, InTime, Offloaded
 from refimpl.combined.farthest import FarthestNextUse
@@ -66,7 +66,6 @@ class Combined(Search):
     """Every slot is searched."""
 
     searched: tuple[str, ...] = FIELDS
-    smaller_pools: ClassVar[bool] = False  #: there are too many candidates; only the papers', and the last resorts
     effort: int | None = None  #: plans at most; None: by the network's depth
     seed: int = 1  #: of the draws
     first: bool = False  #: whether the first program that fits is adopted
@@ -85,7 +84,7 @@ class Combined(Search):
             if fastest := min(swept, key=lambda judged: judged.seconds, default=None):
                 walk(judge, maps, fastest, random.Random(self.seed))
             if judge.best is None:
-                any(judge.planned(setup, smaller=True) for setup in frugal(maps))
+                any(judge.planned(setup) for setup in frugal(maps))
         except KeyboardInterrupt:  # the best so far is a result
             if judge.best is None:
                 raise
@@ -122,7 +121,7 @@ def of_papers(judge: Judge, context: Context) -> list[tuple[float, Setup]]:
             if isinstance(setup, Search):
                 program = judge.searched(setup, context)
             else:
-                program = judge.planned(setup, NEAR * judge.seconds, smaller=True)
+                program = judge.planned(setup, NEAR * judge.seconds)
             if program:
                 yield program.planned_seconds, point(program)
 

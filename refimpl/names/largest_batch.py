@@ -42,10 +42,10 @@ def unlimited_baseline(network: Network, machine: Machine) -> Program:
     return unlimited(network, BASELINE, machine)
 
 
-def attempt(network: Network, setup: Setup, machine: Machine, budget: int, exact: bool = False) -> Program | None:
-    """The program, or None if it does not fit; `exact`: only a pool of the budget's size will do."""
+def attempt(network: Network, setup: Setup, machine: Machine, budget: int) -> Program | None:
+    """The program, or None if it does not fit."""
     try:
-        return plan(network, setup, machine, budget, exact=exact)
+        return plan(network, setup, machine, budget)
     except DoesNotFit:
         return None
 

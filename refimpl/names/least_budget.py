@@ -21,6 +21,8 @@ from refimpl.text import size
 
 MIB = 1 << 20
 SMALL = 128 * MIB  #: what a small network needs is told to less than 1 MiB
+STEPS = 128  #: in a budget
+TRIED = (*range(1, 25), 32, 40, 52, 64)  #: steps below a budget: pools that are tried where holes are in the way
 
 
 # -- the least budget --------------------------------------------------------------------------------------------------
@@ -37,7 +39,7 @@ def least_budget(network: Network, setup: Setup, machine: Machine, unit: int = M
     setup = setup.frugal
 
     try:
-        plan(network, setup, machine, least_conceivable(network), exact=True)
+        plan(network, setup, machine, least_conceivable(network))
     except PoolDoesNotFit as error:
         return -(-error.asked // unit) * unit
     except DoesNotFit:
@@ -52,7 +54,7 @@ def least_budget(network: Network, setup: Setup, machine: Machine, unit: int = M
     def fits(units: int) -> bool:
         if replayed is not None:
             return replay(replayed, setup.allocator.open(units * unit)) is None
-        return attempt(network, setup, machine, units * unit, exact=True) is not None
+        return attempt(network, setup, machine, units * unit) is not None
 
     too_small = least_conceivable(network) // unit - 1  # in units, as all that follows
     enough, without_draining = (-(-peak // unit) for peak in (roomy.peak_bytes, undrained_peak(roomy)))
@@ -118,14 +120,15 @@ class Remedies:
     """The alternatives to a setup that does not fit."""
 
     budget_bytes: int
-    least_bytes: int | None  #: the least budget of that setup; None: no budget is enough
+    least_bytes: int | None  #: the least budget of that setup, or a smaller pool that fits; None: none is enough
     cheapest: Alternative | None  #: of the other setups that fit, the fastest
 
     def __str__(self) -> str:
         if self.least_bytes is None:
             needs = "No budget is enough."
         elif self.least_bytes <= self.budget_bytes:
-            needs = f"A smaller pool fits, with other holes: --budget {self.least_bytes // MIB}MiB."
+            smaller = f"{self.least_bytes // MIB}MiB" if self.least_bytes % MIB == 0 else str(self.least_bytes)
+            needs = f"A smaller pool fits, with other holes: --budget {smaller}."
         else:
             needs = f"It needs {size(self.least_bytes)} (--budget {self.least_bytes // MIB}MiB)."
         if self.cheapest is None:
@@ -138,18 +141,17 @@ class Remedies:
 def remedies(network: Network, setup: Setup, machine: Machine, budget: int) -> Remedies:
     """The alternatives to a `setup` that does not fit into `budget` bytes.
 
-    Setups that search for a pool, which takes many plans, are asked only where no other setup fits; smaller pools are
-    tried only where none fits in one of the budget's size.
+    Setups that search for a pool, which takes several plans, are asked only where no other setup fits.
     """
     found: list[Alternative] = []
 
     others = [*alternatives(setup)] if least_conceivable(network) <= budget else []
-    for search, exact in ((False, True), (True, True), (False, False)):
+    for search in (False, True):
         for changes, other in others:
             if isinstance(other.allocator, PoolSearch) is not search:
                 continue
             try:
-                program = attempt(network, other.quick, machine, budget, exact)
+                program = attempt(network, other.quick, machine, budget)
             except SetupError:  # it never uses one of the machine's tiers
                 continue
             if program is not None:
@@ -157,7 +159,28 @@ def remedies(network: Network, setup: Setup, machine: Machine, budget: int) -> R
         if found:
             break
     cheapest = min(found, key=lambda alternative: alternative.seconds, default=None)
-    return Remedies(budget, least_budget(network, setup, machine), cheapest)
+    least = least_budget(network, setup, machine)
+    if least and least > budget:
+        least = smaller_pool(network, setup, machine, budget) or least
+    return Remedies(budget, least, cheapest)
+
+
+def smaller_pool(network: Network, setup: Setup, machine: Machine, budget: int) -> int | None:
+    """The largest pool tried below the budget that fits, in bytes; None: none fits, or not for its holes.
+
+    Best fit and its like place blocks by the holes that there are, and in a smaller pool these are others.
+    """
+    unit = MIB if budget >= SMALL else GRANULARITY
+    for steps in TRIED:
+        pool: int = budget * (STEPS - steps) // STEPS // unit * unit
+        try:
+            plan(network, setup.frugal, machine, pool)
+        except DoesNotFit as error:
+            if not error.for_holes:
+                break
+        else:
+            return pool
+    return None
 
 
 def alternatives(setup: Setup) -> Iterator[tuple[dict[str, str], Setup]]:

@@ -19,10 +19,10 @@ from refimpl.planner.instructions import (
     Work,
 )
 from refimpl.planner.losses import Losses
-from refimpl.planner.planning import plan
+from refimpl.planner.planning import TooSlow, plan
 from refimpl.planner.program import Program
 from refimpl.slots.context import Context, Fate
-from refimpl.slots.errors import DoesNotFit, TooSlow
+from refimpl.slots.errors import DoesNotFit
 from refimpl.slots.planner_only import Codec
 from refimpl.slots.search import Search, Trial
 from refimpl.slots.setup import BASELINE, SLOTS, Setup, SetupError

@@ -49,7 +49,6 @@ class DeviceMemory:
 
     def __post_init__(self) -> None:
         self.pool = self.allocator.open(self.budget)
-        self.drains = False  #: whether a block has had to
         self.live_bytes = self.live_tensors = self.transient_bytes = 0
         self._blocks: dict[Tensor, Block] = {}  # resident tensors too
         self._draining: dict[Tensor, Draining] = {}  # the longest draining first
@@ -119,8 +118,6 @@ class DeviceMemory:
         self._draining_bytes += block.nbytes
         if self._is_ordered(accesses):
             self._give_back(tensor)
-        else:
-            self.drains = True
 
     def revive(self, tensor: Tensor) -> None:
         """A draining tensor is wanted again: its bytes are still there."""

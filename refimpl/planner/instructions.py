@@ -230,7 +230,6 @@ class Counts:
     on_demand_bytes: int = 0
     evicted_bytes: int = 0
     skipped_prefetches: int = 0  #: for want of a hole
-    futile_prefetches: int = 0  #: not made, as an eviction would undo them before a step reads the map
     hits: int = 0  #: tensors that a step reads and that are on the device
     misses: int = 0  #: those that are not: copied in or rebuilt
     evictions: int = 0  #: tensors evicted, with a copy or without

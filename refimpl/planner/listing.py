@@ -165,8 +165,6 @@ class _Lister:
         items = [f"{what} {size(nbytes)}" for what, nbytes in moved.items() if nbytes] or ["nothing but the batch"]
         if counts.skipped_prefetches:
             items.append(f"no hole for a prefetch {counted(counts.skipped_prefetches, 'time')}")
-        if counts.futile_prefetches:
-            items.append(f"{counted(counts.futile_prefetches, 'prefetch')} not made that an eviction would undo")
         tiers = [f"{name} tier {size(nbytes)}" for name, nbytes in program.tier_bytes.items()]
         yield from _entry("traffic", [*items, f"pinned memory {size(program.pinned_bytes)}", *tiers])
         if stored := [i for i in program.instructions if isinstance(i, ToStore)]:

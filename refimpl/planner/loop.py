@@ -1,6 +1,6 @@
 """The loop: one pass over the network's steps that asks the modules and writes the program.
 
-`refimpl.planner.planning` says when there is a second pass.
+`refimpl.planner.planning` says which setups are planned more than once.
 """
 
 from __future__ import annotations
@@ -9,36 +9,29 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from refimpl.machine import HOST, Clock, Machine
-from refimpl.machine.seconds import fastest_rest
 from refimpl.network import Network, Step, Tensor
 from refimpl.planner.cache_of_maps import CacheOfMaps
 from refimpl.planner.device_memory import DeviceMemory
-from refimpl.planner.instructions import COMPUTE, HOST_STREAM, NETWORK_STREAM, Counts, StepRow
-from refimpl.planner.limits import PAPERS, PassLimits
+from refimpl.planner.instructions import HOST_STREAM, NETWORK_STREAM, Counts, StepRow
 from refimpl.planner.mover import Mover, StreamNumbers, Workspace
 from refimpl.planner.order import Order
 from refimpl.planner.program import Program
 from refimpl.planner.store import pinned_memory
 from refimpl.slots.context import Context, Fate
-from refimpl.slots.errors import TooSlow
 from refimpl.slots.setup import Setup
 
 
 class Planner:
-    """Reads like the papers' pseudo-code.  It speaks to `memory` and to the `mover`; the modules decide."""
+    """Reads like the papers' pseudo-code.  It speaks to `memory` and to the `mover`; the modules decide.
+
+    `lag`: the most steps that a released block drains; None: as long as there is room.  Only vDNN++ asks for others.
+    """
 
     memory_class: ClassVar = DeviceMemory  #: of `memory`
     mover_class: ClassVar = Mover  #: of the `mover`
 
-    def __init__(
-        self,
-        network: Network,
-        setup: Setup,
-        machine: Machine,
-        budget: int,
-        limits: PassLimits = PAPERS,
-    ) -> None:
-        self.network, self.setup, self.machine, self.limits = network, setup, machine, limits
+    def __init__(self, network: Network, setup: Setup, machine: Machine, budget: int, lag: int | None = None) -> None:
+        self.network, self.setup, self.machine = network, setup, machine
         setup.check_tiers(machine)
         shared = setup.copy_streams == "shared"
         stores = (HOST_STREAM,) if setup.pinned.uses_store else ()
@@ -61,12 +54,12 @@ class Planner:
 
         self.order = Order(len(self.streams), Clock(len(self.streams), machine.ring.shares_link))
         self.memory: DeviceMemory = self.memory_class(
-            setup.allocator, budget, self.order, machine, cache, in_pytorch, limits.lag
+            setup.allocator, budget, self.order, machine, cache, in_pytorch, lag
         )
         self.pinned = pinned_memory(setup.pinned, context, self.order, self.memory)
         streams = StreamNumbers(*((1, 1) if shared else (1, 2)), self.device_streams.stop)
         self.mover: Mover = self.mover_class(
-            context, self.memory, self.pinned, self.order, streams, recompute, cache, algorithms, limits
+            context, self.memory, self.pinned, self.order, streams, recompute, cache, algorithms
         )
         self.crossing = set(context.maps_across())
         self.rows: list[StepRow] = []
@@ -74,9 +67,7 @@ class Planner:
     def plan(self) -> Program:
         self._upload_batch()
         memory, mover, order, when = self.memory, self.mover, self.order, self.setup.prefetch.order
-        for step, fastest in zip(self.network.steps, fastest_rest(self.network, self.machine), strict=True):
-            if order.clock.now[COMPUTE] + fastest > self.limits.seconds:
-                raise TooSlow(step, self.limits.seconds)
+        for step in self.steps():
             copies, backward_begins = order.copies, step.number == self.network.depth + 1
             order.step = step
             mover.begin(step)
@@ -104,6 +95,9 @@ class Planner:
             self._release_dead(step)
             mover.release_rebuilt(step)
         return self._end()
+
+    def steps(self) -> Iterable[Step]:
+        return self.network.steps
 
     # -- the loop's phrases --------------------------------------------------------------------------------------------
 

@@ -14,11 +14,9 @@ from refimpl.machine.seconds import call_seconds
 from refimpl.network import Call, Step, Tensor
 from refimpl.planner.device_memory import DeviceMemory
 from refimpl.planner.instructions import COMPUTE, CopyIn, CopyOut, Launch
-from refimpl.planner.limits import PAPERS, PassLimits
 from refimpl.planner.order import Order
 from refimpl.planner.pinned_memory import PinnedMemory
 from refimpl.slots.context import Context
-from refimpl.slots.errors import NotTheFastest
 from refimpl.slots.questions import BoundAlgorithms, BoundCache, BoundRecompute
 
 
@@ -54,7 +52,6 @@ class Mover:
     recompute: BoundRecompute  #: how a dropped map is rebuilt
     cache: BoundCache  #: what is evicted
     algorithms: BoundAlgorithms  #: which algorithm a call uses
-    limits: PassLimits = PAPERS  #: what an earlier pass has shown not to pay
 
     def __post_init__(self) -> None:
         self.batch = self.context.batch
@@ -64,8 +61,6 @@ class Mover:
         self._rebuilt: dict[Tensor, None] = {}  # in the running step
         self._unfinished: set[Tensor] = set()  # rebuilt, but an in-place update (such as a ReLU) is still missing
         self._chosen: dict[Call, Choice] = {}  # the algorithm of each call's first run
-        self._unread: dict[Tensor, int] = {}  # map → the step of its prefetch, until a step reads it
-        self.undone: set[tuple[Tensor, int]] = set()  # (map, step) of prefetches that an eviction has undone
 
     def begin(self, step: Step) -> None:
         """A step begins: what it uses is not evicted."""
@@ -81,9 +76,7 @@ class Mover:
                 continue
             victim = self.cache.victim(self._locked, self.order.now)
             if victim is None:
-                error = self.memory.does_not_fit(tensor, stays)
-                error.early = sum(early.nbytes for early in self._unread if early in self.memory)
-                raise error
+                raise self.memory.does_not_fit(tensor, stays)
             self.evict(victim)
 
     def evict(self, tensor: Tensor) -> None:
@@ -91,8 +84,6 @@ class Mover:
         step = self.order.step
         assert step is not None
         self.counts["evictions"] += 1
-        if tensor in self._unread:
-            self.undone.add((tensor, self._unread.pop(tensor)))
         if tensor not in self._unfinished and not self.recompute.can_rebuild(tensor, step):
             self.counts["evicted_bytes"] += self.copy_out(tensor, "evicted")
         self.release(tensor)
@@ -142,11 +133,8 @@ class Mover:
             self.memory.revive(tensor)
         elif not self.pinned.has(tensor):
             return
-        elif (tensor, self.order.now) in self.limits.futile:
-            self.counts["futile_prefetches"] += 1
         elif self.memory.try_allocate(tensor):
             self.counts["prefetched_bytes"] += self.copy_in(tensor, "prefetch")
-            self._unread[tensor] = self.order.now
         else:
             self.counts["skipped_prefetches"] += 1
 
@@ -166,7 +154,6 @@ class Mover:
 
     def have(self, tensor: Tensor) -> None:
         """The tensor on the device, whatever it takes: hit, revive, copy in or rebuild."""
-        self._unread.pop(tensor, None)
         if self._is_complete(tensor):
             self.cache.touch(tensor)
         elif self.memory.is_draining(tensor):
@@ -250,9 +237,7 @@ class Mover:
                 continue
             if call not in self._chosen:  # a rebuild uses the algorithm of the first run, so that no bit differs
                 hole, drained = self.memory.pool.largest_hole, self.memory.free_when_drained
-                choice = self._chosen[call] = self.algorithms.choose(step, call, hole, drained)
-                if self.limits.fastest and choice != self.context.machine.choices(call)[0]:
-                    raise NotTheFastest
+                self._chosen[call] = self.algorithms.choose(step, call, hole, drained)
             choices.append(self._chosen[call])
         nbytes = max(map(workspace_bytes, step.calls, choices), default=0)
         if not nbytes:

@@ -65,7 +65,11 @@ def compared(name: str, program: Program, timeline: Timeline) -> Compared:
 def misfit(name: str, budget: int, error: DoesNotFit) -> Compared:
     """A setup that does not fit the budget, or whose maps do not fit the tiers."""
     where = f"fails at {error.step.layer} {error.step.direction}" if error.step else "fails before the first step"
-    return Compared(name, budget, misfit=where + ", out of pinned memory" * isinstance(error, PinnedDoesNotFit))
+    if isinstance(error, PinnedDoesNotFit):
+        where += ", out of pinned memory"
+    elif error.for_holes:
+        where += " for want of a hole"
+    return Compared(name, budget, misfit=where)
 
 
 @dataclass(frozen=True)

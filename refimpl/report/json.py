@@ -67,9 +67,8 @@ FIELDS = {
     "`wire_bytes` that all ranks send in an iteration, `reduce_seconds` that the network is busy, `hidden_seconds` of "
     "them beside kernels",
     "traffic": "every copy, by direction and reason, the batch included: `direction`, `why`, `copies`, `bytes`",
-    "counts": "`instructions`, `waits`; of prefetches, `skipped_prefetches` found no hole, and `futile_prefetches` "
-    "were left out as an eviction would undo them; of what steps read or change, `hits` were there, `misses` fetched "
-    "or rebuilt; `evictions`: tensors pushed out, with a copy or without",
+    "counts": "`instructions`, `waits`; `skipped_prefetches` found no hole; of what steps read or change, `hits` were "
+    "there, `misses` fetched or rebuilt; `evictions`: tensors pushed out, with a copy or without",
     "fates": "for every map that backward reads: `tensor`, `bytes`, `fate` (keep, offload or drop), `module`, `reason`",
     "steps[].step": "its number: 1..N forward, N+1..2N backward",
     "steps[].direction": "forward or backward",
@@ -140,7 +139,7 @@ def plan_json(program: Program, timeline: Timeline, baseline_seconds: float | No
         ],
         "counts": {
             "instructions": len(program.instructions),
-            **_fields(counts, "waits", "skipped_prefetches", "futile_prefetches", "hits", "misses", "evictions"),
+            **_fields(counts, "waits", "skipped_prefetches", "hits", "misses", "evictions"),
         },
         "fates": [
             {"tensor": tensor.name, "bytes": tensor.nbytes, "fate": fate.name, **_fields(fate, "module", "reason")}

@@ -182,8 +182,6 @@ def plan_table(program: Program, timeline: Timeline, baseline_seconds: float | N
         rows.append(["evictions", str(counts.evictions), found])
     if counts.skipped_prefetches:
         rows.append(["prefetches skipped", str(counts.skipped_prefetches), "for want of a hole"])
-    if counts.futile_prefetches:
-        rows.append(["prefetches left out", str(counts.futile_prefetches), "an eviction would undo them"])
     if counts.recomputed_layers:
         rows.append(["rebuilt", str(counts.recomputed_layers), "forward steps run again"])
     rows += [

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from refimpl.network import Step
-from refimpl.text import RefimplError, duration, size
+from refimpl.text import RefimplError, size
 
 
 @dataclass(eq=False)
@@ -24,12 +24,11 @@ class DoesNotFit(RefimplError):
     alive: Mapping[str, int]  #: kind of tensor → bytes on the device
     hint: str | Callable[[], str] = ""  #: sentences on what would fit; or a function that finds them once they are read
     who: str = ""  #: the setup that does not fit, where a policy tried several
-    early: int = 0  #: bytes of maps that were prefetched, and that no step has needed yet
 
     @property
     def for_holes(self) -> bool:
-        """Whether a smaller pool, with other holes, may fit: there are bytes enough, but no hole is large enough."""
-        return self.step is not None and self.free + self.early >= self.asked
+        """Whether bytes enough are free, but no hole is large enough: a smaller pool, with other holes, may fit."""
+        return self.step is not None and self.free >= self.asked > self.largest_hole
 
     @property
     def missing(self) -> str:
@@ -61,21 +60,6 @@ class DoesNotFit(RefimplError):
 
     def __str__(self) -> str:
         return f"{self.who} does not fit in {self.why}{self.advice}".lstrip()
-
-
-class NotTheFastest(Exception):
-    """A call cannot have its fastest algorithm, in a plan that should have no other."""
-
-
-@dataclass(eq=False)
-class TooSlow(Exception):
-    """The iteration is sure to take longer than the seconds after which its plan was to be given up."""
-
-    step: Step
-    give_up: float
-
-    def __str__(self) -> str:
-        return f"{self.step} begins too late for an iteration of {duration(self.give_up)}"
 
 
 @dataclass(eq=False)
@@ -124,11 +108,6 @@ class PinnedDoesNotFit(DoesNotFit):
     """No tier has room for a buffer, and no buffer in use will be freed.  `budget` is the limit of all tiers."""
 
     rooms: Sequence[Room]
-
-    @property
-    def for_holes(self) -> bool:
-        """A pool of the device's memory has no say in it."""
-        return False
 
     @classmethod
     def of(cls, step: Step | None, tensor: str, asked: int, rooms: Sequence[Room]) -> PinnedDoesNotFit:

@@ -102,7 +102,7 @@ class Prefetch(Module["BoundPrefetch"]):
 class BoundPrefetch(Protocol):
     """Which offloaded maps are prefetched while a step runs.  It is never forced.
 
-    A prefetch that finds no hole is left out, and so is one that an eviction would undo before a step reads the map.
+    A prefetch that finds no hole is left out: the map is fetched on demand.
     """
 
     def due(self, step: Step) -> Sequence[Tensor]:
@@ -221,8 +221,6 @@ class BoundCache(Protocol):
 class Algorithms(Module["BoundAlgorithms"]):
     #: Whether the choices depend on the largest hole.
     adapts: ClassVar[bool] = True
-    #: Whether the choices count in the bytes that drain.
-    counts_drained: ClassVar[bool] = False
 
     @property
     def follows_pool(self) -> bool:

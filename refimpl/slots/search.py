@@ -1,9 +1,7 @@
 """A setup that searches: it plans candidates in a fixed order and adopts the first that fits the budget.
 
 The candidate that needs least memory is planned first: where even that does not fit, the network cannot be trained
-within the budget.  It is adopted where no other candidate fits.  Each is tried in a pool of the budget's size, as the
-papers' are.  Only where none fits so they are tried in smaller pools: there an early candidate could fit that is slower
-than a later one in all of the budget.
+within the budget.  It is adopted where no other candidate fits.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from refimpl.slots.baseline import NoOffload
 from refimpl.slots.context import Context
@@ -30,24 +28,20 @@ class Search(Setup):
     least: str = ""  #: the name of the most frugal candidate
     candidates: tuple[Setup, ...] = field(default=(), repr=False)  #: in the order in which they are tried
     searched: tuple[str, ...] = ("offload", "algorithms")
-    #: Whether a candidate that fails at the budget for its holes is tried in smaller pools, wherever it is not asked.
-    smaller_pools: ClassVar[bool] = True
     instead: str = ""  #: advice for a choice of one's own, as in "take vdnn-all or vdnn-conv"
 
     def search(self, attempt: Callable[..., Program], context: Context) -> Program:
         """The program of the adopted setup, with the table of all that were tried; raises `DoesNotFit`.
 
         Args:
-            attempt: plans a setup within the budget, or raises `DoesNotFit`; with `smaller=True` or `False` it tries
-                smaller pools, or only that of the budget's size.
+            attempt: plans a setup within the budget, or raises `DoesNotFit`.
             context: the network, the machine and the budget.
         """
         attempts = Attempts(attempt)
         frugal = attempts.plan(self.frugal)
         if frugal is None:
             raise self.untrainable(attempts.failure, context)
-        wanted, pools = [self._as_set(candidate) for candidate in self.candidates], (False, True)
-        planned = (attempts.plan(one, smaller=smaller) for smaller in pools[: 1 + self.smaller_pools] for one in wanted)
+        planned = (attempts.plan(self._as_set(candidate)) for candidate in self.candidates)
         return dataclasses.replace(next(filter(None, planned), frugal), tried=tuple(attempts.tried))
 
     def untrainable(self, failure: DoesNotFit | None, context: Context) -> DoesNotFit:
@@ -99,22 +93,17 @@ class Attempts:
         self.best: Program | None = None
         self.failure: DoesNotFit | None = None  #: of the last one that did not fit
 
-    def plan(
-        self, candidate: Setup, predicted: float | None = None, note: str = "", smaller: bool | None = None
-    ) -> Program | None:
+    def plan(self, candidate: Setup, predicted: float | None = None, note: str = "") -> Program | None:
         """A candidate's program, if it fits.
 
         Args:
             candidate: its name is the search's, a colon and its own.
             predicted: seconds of the iteration by the search's own model, if it has one.
             note: how the candidate was chosen.
-            smaller: whether it is tried in smaller pools too; then the table has that instead of its first try.
         """
         name = candidate.name.partition(": ")[2]
-        if smaller:
-            self.tried = [one for one in self.tried if (one.setup, one.fits) != (name, False)]
         try:
-            program = self._attempt(candidate) if smaller is None else self._attempt(candidate, smaller=smaller)
+            program = self._attempt(candidate)
         except DoesNotFit as error:
             failure = f"{error.where}: {error.missing} missing"
             self.tried.append(Trial(name, False, predicted=predicted, note=note, failure=failure))

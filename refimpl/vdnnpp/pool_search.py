@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 #: Steps after which the bytes of a released map are free again, though its copy may still run; None: at the barrier.
 LAGS = (None, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1, 0)
-
+#: The same where the order is not fixed: bytes that drain for longer are missing as workspace.
+FITTING_LAGS = (4, 2, 1, 0)
 
 Place = tuple[int, int, int]  #: in a trace: a step, whether it is before what drained in it, an instruction
 
@@ -114,12 +115,12 @@ class FoundPool(BothEnds, PoolSearch):
         raise PoolDoesNotFit(largest and traces.step(largest), "the pool", smallest, budget, budget, budget, {})
 
     def first_that_fits(self, attempt: Callable[..., Program], budget: int) -> Program:
-        for lag in (None, 2, 1):
+        for lag in FITTING_LAGS[:-1]:
             try:
                 return attempt(budget, lag)
             except DoesNotFit:
                 continue
-        return attempt(budget, 0)
+        return attempt(budget, FITTING_LAGS[-1])
 
     def pool_bytes(self, program: Program) -> int:
         """The pool that the search finds for a program, its resident tensors included."""

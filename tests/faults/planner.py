@@ -8,13 +8,6 @@ EXECUTOR = "tests/refimpl/test_executor.py"
 
 FAULTS = (
     Fault(
-        "a plan that does not fit waits for the garbage collector",
-        "refimpl/planner/planning.py",
-        "    return error.with_traceback(None)\n",
-        "    return error\n",
-        "tests/refimpl/planner/test_loop.py",
-    ),
-    Fault(
         "a cache evicts gradients that PyTorch's loop cannot move",
         "refimpl/planner/loop.py",
         "            cache = CacheOfMaps(cache)\n",

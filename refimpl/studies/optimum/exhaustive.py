@@ -22,10 +22,9 @@ from refimpl.combined.seeds import ADDRESSES, EARLY
 from refimpl.machine import Machine
 from refimpl.memory import BestFit, BothEnds
 from refimpl.network import Network, Tensor
-from refimpl.planner import Context, DoesNotFit, Program, Setup, plan
+from refimpl.planner import Context, DoesNotFit, Program, Setup, TooSlow, plan
 from refimpl.slots.algorithms import FastestThatFits, MemoryOptimal, PerformanceOptimal
 from refimpl.slots.baseline import NoCache, NoPrefetch
-from refimpl.slots.errors import TooSlow
 from refimpl.studies.optimum.bound import floor_seconds, rebuild_seconds
 
 MOST = 8  #: maps; 3 fates each are 6,561 candidates for each combination of the other modules
@@ -110,9 +109,7 @@ def exhaustive(
             setup = candidate(fates, dict(zip(knobs, combination, strict=True)))
             planned += 1
             try:
-                program = plan(
-                    network, setup, machine, budget, best.planned_seconds if best else float("inf"), exact=True
-                )
+                program = plan(network, setup, machine, budget, best.planned_seconds if best else float("inf"))
             except (DoesNotFit, TooSlow):
                 continue
             if best is None or program.planned_seconds < best.planned_seconds:

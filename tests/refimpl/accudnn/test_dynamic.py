@@ -255,9 +255,9 @@ def test_the_least_budget_takes_few_plans(name: str, batch: int, failed: int, mo
     """Bytes that drain where memory has no end are not needed: the search begins with the peak without them."""
     tried: list[int] = []
 
-    def counting(network: Network, setup: Setup, machine: Machine, budget: int, exact: bool) -> Program | None:
+    def counting(network: Network, setup: Setup, machine: Machine, budget: int) -> Program | None:
         tried.append(budget // MIB)
-        return attempt(network, setup, machine, budget, exact)
+        return attempt(network, setup, machine, budget)
 
     monkeypatch.setattr("refimpl.names.least_budget.attempt", counting)
     least = least_bytes(build(name, batch), presets.setup("accudnn"), TITAN_X)

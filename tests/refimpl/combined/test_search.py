@@ -26,7 +26,7 @@ from refimpl.names.largest_batch import attempt
 from refimpl.names.least_budget import least_budget
 from refimpl.names.networks import build
 from refimpl.network import Conventions, Network
-from refimpl.planner import Context, DoesNotFit, Program, Search, Setup, SetupError, TooSlow, plan
+from refimpl.planner import Context, DoesNotFit, Search, Setup, SetupError, TooSlow, plan
 from refimpl.slots.errors import AddressesDoNotFit
 from tests.matrix import some
 from tests.messages import raises_naming
@@ -53,9 +53,7 @@ def judge_of(network: Network, on: Machine, budget: int, most: int = 50) -> tupl
     maps = Maps(context)
     return (
         Judge(
-            lambda setup, give_up=1e9, smaller=False, patient=True: plan(
-                network, setup, on, budget, give_up, not smaller
-            ),
+            lambda setup, give_up=1e9: plan(network, setup, on, budget, give_up),
             maps.floor,
             most,
             lambda *told: None,
@@ -320,20 +318,6 @@ def test_a_search_ends_when_nothing_is_left_to_change(monkeypatch: pytest.Monkey
     whole = dataclasses.replace(COMBINED, effort=1000, watch=lambda plans, most, seconds: counted.append(plans))
     plan(network, whole, on, least_plan(network, presets.setup("vdnn-all"), on).budget)
     assert 0 < counted[-1] < 1000 and draws[0] < 20_000
-
-
-def test_a_plan_that_is_too_slow_is_not_settled_in_the_search() -> None:
-    """It may be too slow for a prefetch that an eviction undoes; only what the search takes is planned without it."""
-    patience: list[bool] = []
-
-    def attempt(setup: Setup, give_up: float, smaller: bool, patient: bool) -> Program:
-        patience.append(patient)
-        raise DoesNotFit(None, "", 1, 1, 1, 1, {})
-
-    judge = Judge(attempt, 0.0, 9, lambda *told: None)
-    judge.planned(presets.setup("vdnn-all"))
-    judge.judged(presets.setup("vdnn-all"))
-    assert patience == [True, False]
 
 
 @pytest.mark.slow

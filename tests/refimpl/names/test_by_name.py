@@ -172,11 +172,11 @@ def test_networks_and_setups_are_taken_by_name_or_as_they_are() -> None:
 def test_the_fastest_setup_that_fits_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three others: one does not fit, one is slower; searches for a pool are not asked where another fits."""
     network, seconds = refimpl.networks.lenet(batch=8), {"slow": 3.0, "quick": 1.0, "searching": 0.5}
-    asked: list[tuple[str, bool]] = []
+    asked: list[str] = []
     fit: set[str] = set()
 
-    def planned(network: Any, setup: Any, machine: Any, budget: int, exact: bool) -> Any:
-        asked.append((setup, exact))
+    def planned(network: Any, setup: Any, machine: Any, budget: int) -> Any:
+        asked.append(setup)
         if setup == "unused tier":
             raise refimpl.SetupError("it uses no tier")
         return SimpleNamespace(planned_seconds=seconds[setup]) if setup in fit else None
@@ -188,11 +188,12 @@ def test_the_fastest_setup_that_fits_is_advised(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(least_budget, "alternatives", lambda setup: iter(others))
     monkeypatch.setattr(least_budget, "attempt", planned)
     monkeypatch.setattr(least_budget, "least_budget", lambda *given: 5 * MIB)
+    monkeypatch.setattr(least_budget, "smaller_pool", lambda *given: None)
     table: list[tuple[set[str], str | None, int]] = [
         ({"slow", "quick", "searching"}, "quick", 3),
         ({"slow"}, "slow", 3),
         ({"searching"}, "searching", 4),
-        (set(), None, 7),
+        (set(), None, 4),
     ]
     for fitting, advised, asked_for in table:
         asked.clear()
@@ -202,6 +203,6 @@ def test_the_fastest_setup_that_fits_is_advised(monkeypatch: pytest.MonkeyPatch)
         assert (found.cheapest and found.cheapest.changes["policy"]) == advised and len(asked) == asked_for
         assert found.cheapest is None or found.cheapest.seconds == seconds[advised or ""]
         assert (found.budget_bytes, found.least_bytes) == (4 * MIB, 5 * MIB)
-    assert asked[-1] == ("quick", False)  # smaller pools are tried last
+    assert asked[-1] == "searching"  # last
     asked.clear()
     assert remedies(network, baseline(), TITAN_X, 1).cheapest is None and not asked  # no setup can do with a byte

@@ -42,7 +42,7 @@ def test_a_peak_is_no_budget_and_the_least_budget_is_one() -> None:
     for name in FEW:
         network = build(name)
         peak = unlimited(network, baseline(), TITAN_X).peak_bytes
-        holes += attempt(network, baseline(), TITAN_X, peak, exact=True) is None
+        holes += attempt(network, baseline(), TITAN_X, peak) is None
         least = refimpl.least_budget(network, "baseline", TITAN_X)
         assert least is not None and least >= peak and least % MIB == 0
         assert refimpl.plan(network, "baseline", TITAN_X, least).pool_bytes == least
@@ -83,7 +83,7 @@ def test_the_least_budget_of_combined_is_searched_for() -> None:
     least = least_budget(network, combined, TITAN_X, 1 << 16)
     baseline_least = least_budget(network, baseline(), TITAN_X, 1 << 16)
     assert least is not None and baseline_least is not None and least < 0.6 * baseline_least
-    assert attempt(network, combined, TITAN_X, least, exact=True) is not None
+    assert attempt(network, combined, TITAN_X, least) is not None
 
 
 def test_a_remedy_names_a_smaller_pool_or_a_larger_budget() -> None:

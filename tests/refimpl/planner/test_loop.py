@@ -12,17 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.targets.collector import collector_paused
-from refimpl.machine import MACHINES
 from refimpl.names import presets
 from refimpl.names.networks import build
 from refimpl.network import Builder, Network
 from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.planner.instructions import Allocate, Free, Launch
-from refimpl.planner.limits import PassLimits
 from refimpl.planner.loop import Planner
-from refimpl.slots.algorithms import FastestThatFits
 from refimpl.slots.baseline import NetworkWide
-from refimpl.slots.errors import NotTheFastest
 from tests.messages import raises_naming
 from tests.refimpl.modules import (
     DropSome,
@@ -199,31 +195,6 @@ def test_what_does_not_fit_says_where_and_what_is_in_the_way() -> None:
 def test_weights_that_do_not_fit_are_said_to_be_weights() -> None:
     with raises_naming(DoesNotFit, "100 MiB"):
         plan(build("vgg16", 1), setup(), machine(), 100 << 20)
-
-
-def test_blocks_drain_for_fewer_steps_where_a_plan_would_not_fit() -> None:
-    """VGG-16(32) as SuperNeurons built it: its least budget is 4.0 GiB, and 4.4 if blocks drain as long as they can."""
-    network, offload = build("vgg16:superneurons", 32), presets.setup("superneurons-offload")
-    budget = 4300 << 20
-    program = plan(network, offload, MACHINES["titan-x"], budget)
-    program.verify()
-    with pytest.raises(DoesNotFit):
-        Planner(network, offload, MACHINES["titan-x"], budget).plan()
-    Planner(network, offload, MACHINES["titan-x"], 4517 << 20).plan()
-
-
-def test_a_plan_that_should_have_the_fastest_algorithms_alone_ends_where_it_cannot() -> None:
-    """Then it is planned with blocks that drain for few steps: their bytes are worth something as workspace."""
-    network, wanted = build("vgg16", 64), presets.setup("superneurons-offload").replace(algorithms=FastestThatFits())
-    budget = 6 << 30
-    with pytest.raises(NotTheFastest):
-        Planner(network, wanted, MACHINES["titan-x"], budget, PassLimits(fastest=True)).plan()
-    longest, few = (
-        Planner(network, wanted, MACHINES["titan-x"], budget, PassLimits(lag)).plan().planned_seconds
-        for lag in (None, 4)
-    )
-    assert plan(network, wanted, MACHINES["titan-x"], budget).planned_seconds == few < 0.75 * longest
-    assert Planner(network, wanted, MACHINES["titan-x"], 7 << 30, PassLimits(fastest=True)).plan().budget == 7 << 30
 
 
 def test_what_does_not_fit_is_freed_at_once() -> None:

@@ -220,7 +220,7 @@ def test_no_plan_fails_for_a_workspace() -> None:
 
 def fitting(network: Network, wanted: Setup, budget: int) -> bool:
     try:
-        plan(network, wanted, K40C, budget, exact=True)
+        plan(network, wanted, K40C, budget)
     except DoesNotFit:
         return False
     return True
@@ -250,7 +250,7 @@ def slower(network: Network, wanted: Setup, on: Machine, budgets: list[int]) -> 
     before = None
     for budget in budgets:
         try:
-            seconds = plan(network, wanted, on, budget, exact=True).simulate().seconds
+            seconds = plan(network, wanted, on, budget).simulate().seconds
         except DoesNotFit:
             continue
         if before is not None:

@@ -29,9 +29,7 @@ from refimpl.names.networks import build
 from refimpl.network import Builder, Layer, Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.planner import Context, DoesNotFit, Program, Setup, SetupError, plan
-from refimpl.planner.limits import PassLimits
 from refimpl.planner.loop import Planner
-from refimpl.planner.planning import Planning
 from refimpl.slots.algorithms import FastestThatFits, MemoryOptimal, PerformanceOptimal
 from refimpl.slots.baseline import NoCache, NoPrefetch
 from refimpl.slots.errors import PoolDoesNotFit
@@ -47,7 +45,7 @@ from refimpl.studies.fragmentation.study import (
     study,
 )
 from refimpl.superneurons.cache import LeastRecentlyUsed
-from refimpl.vdnnpp.pool_search import LAGS, FoundPool, PlacementError, TracesOfLags, find_pool, trace_of
+from refimpl.vdnnpp.pool_search import FITTING_LAGS, LAGS, FoundPool, PlacementError, TracesOfLags, find_pool, trace_of
 from tests.counted_lines import lines_run
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import differing, plain_training, trainer
@@ -532,17 +530,18 @@ def test_the_presets_that_search_for_their_pool() -> None:
 def test_where_the_order_is_not_fixed_the_pool_is_the_budget_and_the_first_lag_that_fits_is_taken() -> None:
     """VGG-16(16) and algorithms that fit, within less than its maps would take if all drained to the barrier."""
     fitting = presets.setup("vdnnpp-conv").replace(algorithms=FastestThatFits())
-    budget = min(found(network(*VGG), "vdnnpp-conv").values())
+    budget = found(network(*VGG), "vdnnpp-conv")[0]
     program = plan(network(*VGG), fitting, GTX_970, budget)
     program.verify()
-    plans = (planned_at(network(*VGG), fitting, budget, lag) for lag in (4, 2, 0))
-    assert program.pool_bytes == budget and program.planned_seconds == next(one.planned_seconds for one in plans if one)
+    plans = [planned_at(network(*VGG), fitting, budget, lag) for lag in FITTING_LAGS]
+    assert program.pool_bytes == budget and planned_at(network(*VGG), fitting, budget, None) is None
+    assert program.planned_seconds == next(one.planned_seconds for one in plans if one)
     with pytest.raises(DoesNotFit):
         plan(network(*VGG), fitting, GTX_970, budget // 2)
 
 
 def planned(drawn: Network, wanted: Setup, on: Machine, budget: int, lag: int | None) -> Program:
-    return Planning(drawn, wanted, on, budget, lags=(lag,)).with_lags(budget)
+    return Planner(drawn, wanted, on, budget, lag).plan()
 
 
 def planned_at(drawn: Network, wanted: Setup, budget: int, lag: int | None) -> Program | None:
@@ -555,7 +554,7 @@ def planned_at(drawn: Network, wanted: Setup, budget: int, lag: int | None) -> P
 def found(drawn: Network, name: str, on: Machine = GTX_970) -> dict[int | None, int]:
     """Lag → the bytes of the pool that a preset's search finds."""
     made = presets.setup(name).frugal
-    pools = {lag: Planner(drawn, made, on, UNLIMITED, PassLimits(lag)).plan() for lag in LAGS}
+    pools = {lag: Planner(drawn, made, on, UNLIMITED, lag).plan() for lag in LAGS}
     return {lag: FoundPool().pool_bytes(program) for lag, program in pools.items()}
 
 
@@ -573,8 +572,8 @@ def test_a_preset_trains_in_a_pool_of_exactly_the_size_that_was_found(of: tuple[
     """Nothing in it is waited for that the search did not see: it is the same order, to the last free."""
     for lag, nbytes in found(network(*of), name).items():
         made = presets.setup(name)
-        exact = Planner(network(*of), made, GTX_970, nbytes, PassLimits(lag)).plan()
-        roomy = Planner(network(*of), made, GTX_970, UNLIMITED, PassLimits(lag)).plan()
+        exact = Planner(network(*of), made, GTX_970, nbytes, lag).plan()
+        roomy = Planner(network(*of), made, GTX_970, UNLIMITED, lag).plan()
         assert exact.allocation_trace() == roomy.allocation_trace()
         assert exact.arena_bytes <= nbytes
         exact.verify()
@@ -616,9 +615,8 @@ def test_more_budget_never_fails_where_less_fits() -> None:
     budgets = [mib * MIB for mib in range(980, 1161, 20)]
     assert misfits(network(*ALEXNET), "vdnnpp-conv", GTX_970, budgets) == []
     right = presets.setup("vdnnpp-conv").replace(allocator=BothEnds())
-    fits = [attempt(network(*ALEXNET), right, GTX_970, budget, exact=True) is not None for budget in budgets]
+    fits = [attempt(network(*ALEXNET), right, GTX_970, budget) is not None for budget in budgets]
     assert fits != sorted(fits)
-    assert all(attempt(network(*ALEXNET), right, GTX_970, budget) for budget in budgets[1:])  # in a smaller pool
 
 
 def between(drawn: Network, count: int) -> list[int]:
@@ -794,7 +792,7 @@ def test_a_hint_of_the_least_bytes_is_given_without_a_search(monkeypatch: pytest
     drawn, wanted = build("tiny-vgg:vdnnpp", 16), presets.setup("vdnnpp-all")
     quick = wanted.replace(allocator=cast(Any, wanted.allocator).quick)
     assert cast(Any, quick.allocator).hint and not cast(Any, wanted.allocator).hint
-    at_once = ideal(trace_of(Planner(drawn, wanted.frugal, GTX_970, UNLIMITED, PassLimits(LAGS[-1])).plan()))
+    at_once = ideal(trace_of(Planner(drawn, wanted.frugal, GTX_970, UNLIMITED, LAGS[-1]).plan()))
     monkeypatch.setattr("refimpl.vdnnpp.pool_search.find_pool", lambda *given: pytest.fail("a pool is searched for"))
     with pytest.raises(PoolDoesNotFit) as caught:
         plan(drawn, quick, GTX_970, at_once - 1)

@@ -26,7 +26,7 @@ MEMORY = one_table(
     "Planned for a Titan X of 12 GiB with the modelled cuDNN 4.  at once: the network-wide total, GB.  average, by "
     "time, peak: memory saved against it, over the steps of the feature extraction; by time: steps weighted by how "
     "long they take.  out: offloaded in an iteration.  A policy that does not fit is counted on a larger GPU.  "
-    f"{MODES}",
+    f"{MODES}  vgg16(256), conv (m) has a pool of 11,904 MiB: in 12 GiB no hole is large enough for one gradient.",
 )  # fmt: skip
 
 PERFORMANCE = (

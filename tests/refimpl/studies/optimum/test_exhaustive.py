@@ -41,7 +41,7 @@ def by_plain_loop(network: Network, budget: int, names: list[str]) -> float | No
         for modules in itertools.product(*knobs.values()):
             setup = candidate(Fates.of(fates), dict(zip(knobs, modules, strict=True)))
             try:
-                seconds = plan(network, setup, TITAN_X, budget, exact=True).planned_seconds
+                seconds = plan(network, setup, TITAN_X, budget).planned_seconds
             except DoesNotFit:
                 continue
             best = min(best or seconds, seconds)
