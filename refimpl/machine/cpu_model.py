@@ -173,7 +173,6 @@ UNITS: dict[str, Callable[..., Units]] = {
     "conv_filter_gradient": _filter_gradient,
     "conv_filter_gradient_in_groups": _filter_gradient,
     "conv_sum_partials": lambda a, grid: (a["count"] * a["slices"],),
-    "conv_bias_gradient_by_image": lambda a, grid: (grid[0] * a["images"] * a["area"], grid[0] * a["images"]),
     "conv_bias_gradient": lambda a, grid: (grid[0] * a["images"] * a["area"],),
     "conv_forward": lambda a, grid: (a["y"].size * a["w"][0].size,),
     "conv_backward_data": lambda a, grid: (a["dx"].size * a["w"][:, 0].size,),

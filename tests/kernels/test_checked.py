@@ -54,7 +54,7 @@ from kernels.fast import (
     take,
     upsample,
 )
-from kernels.fast.conv import bias, grouped
+from kernels.fast.conv import grouped
 from kernels.targets import cpu
 from kernels.targets.launch import REGISTRY, bind
 from refimpl.network.kinds import TRAITS, LayerKind
@@ -583,7 +583,7 @@ def elsewhere(name: str, where: str, patch: Callable[[], Any]) -> None:
 def as_on_a_gpu() -> Iterator[None]:
     with contextlib.ExitStack() as patches:
         by_place_of = ((module, "place_of") for module in (batchnorm, conv.implicit_gemm))
-        for module, function in (*((module, "place") for module in (pool, bias, grouped)), *by_place_of):
+        for module, function in (*((module, "place") for module in (pool, grouped)), *by_place_of):
             patches.enter_context(mock.patch.object(module, function, lambda array: "gpu"))
         yield
 

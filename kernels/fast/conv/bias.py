@@ -7,7 +7,6 @@ add_bias: one thread an output; n·k·p·q additions; reads and writes y once: 8
 gradient: one block of 1024 threads a filter; n·p·q additions a filter; reads dy once: 4 bytes an output.  Thread t
     sums elements t, t + 1024, t + 2048, … of its filter, four running sums side by side so that four reads are under
     way at a time; then the block adds the threads' sums in a tree.  The order is always the same, and so is every bit.
-On a CPU the gradient is another kernel, map by map, with the same sums: see `by_map`.
 """
 
 from __future__ import annotations
@@ -16,14 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels.checks.arguments import place
 from kernels.fast.division import divide, reciprocal
 from kernels.targets.launch import Floats, ceil_div, kernel, launch
 from kernels.targets.shim import cuda
 
 THREADS = 1024
-SUMS = 4 * THREADS
-LEAST_AREA = 16  #: of a map that a CPU takes by itself
 ZERO = np.float32(0)
 
 
@@ -70,50 +66,6 @@ def conv_bias_gradient(dy: Floats, db: Floats, images: int, filters: int, area: 
         db[np.uint32(k)] = sums[0]
 
 
-@kernel(block=THREADS)
-def conv_bias_gradient_by_image(dy: Floats, db: Floats, images: int, filters: int, area: int) -> None:
-    """As `conv_bias_gradient`, image after image: between barriers neighbours read neighbours."""
-    sums = cuda.shared.array(SUMS, np.float32)
-    t = np.int64(cuda.threadIdx.x)
-    working = min(images * area, THREADS)  # the other threads' sums are 0
-    for i in range(4):
-        sums[np.uint32(i * THREADS + t)] = ZERO
-    cuda.syncthreads()
-    for image in range(images):
-        start = (image * filters + np.int64(cuda.blockIdx.x)) * area
-        first = 0
-        while first < area:
-            slot = (image * area + first) % SUMS
-            size = min(min(area - first, SUMS - slot), THREADS)
-            if t < size:
-                sums[np.uint32(slot + t)] += dy[np.uint32(start + first + t)]
-            cuda.syncthreads()
-            first += size
-    if t < working:
-        i = np.uint32(t)
-        sums[i] = (sums[i] + sums[np.uint32(THREADS + t)]) + (
-            sums[np.uint32(2 * THREADS + t)] + sums[np.uint32(3 * THREADS + t)]
-        )
-    cuda.syncthreads()
-    half = THREADS // 2
-    while half > 0:
-        if t < min(half, working):
-            sums[np.uint32(t)] += sums[np.uint32(half + t)]
-        cuda.syncthreads()
-        half //= 2
-    if t == 0:
-        db[np.uint32(cuda.blockIdx.x)] = sums[0]
-
-
-def by_map(where: str, area: int) -> bool:
-    """Whether a block has one map at a time: "cpu" or "gpu" is where the arrays are.
-
-    The order of every sum is the same, so the choice changes no bit.  A CPU reads neighbours 16 at a time, and finding
-    an element's filter by a division hides them; a GPU wants all of its threads at work, also on small maps.
-    """
-    return where == "cpu" and area >= LEAST_AREA
-
-
 def add_bias(b: Any, y: Any, stream: Any) -> None:
     """y[n, k, :, :] += b[k] in place."""
     images, filters, height, width = y.shape
@@ -126,7 +78,4 @@ def gradient(dy: Any, db: Any, stream: Any) -> None:
     """db[k] = the sum of dy[:, k, :, :]."""
     images, filters, height, width = dy.shape
     area = height * width
-    if by_map(place(dy), area):
-        launch(conv_bias_gradient_by_image, filters, dy, db, images, filters, area, stream=stream)
-        return
     launch(conv_bias_gradient, filters, dy, db, images, filters, area, reciprocal(area), stream=stream)
