@@ -15,7 +15,7 @@ from kernels.targets.collector import collector_paused
 from refimpl.names import presets
 from refimpl.names.networks import build
 from refimpl.network import Builder, Network
-from refimpl.planner import DoesNotFit, Program, Setup, plan
+from refimpl.planner import DoesNotFit, Setup, plan
 from refimpl.planner.instructions import Allocate, Free, Launch
 from refimpl.planner.loop import Planner
 from refimpl.slots.baseline import NetworkWide
@@ -45,10 +45,6 @@ def chain(layers: int = 6) -> Network:
     b.fc(3)
     b.softmax()
     return b.build()
-
-
-def ops(program: Program) -> Counter[str]:
-    return Counter(instruction.op for instruction in program.instructions)
 
 
 # -- published figures -------------------------------------------------------------------------------------------------
@@ -139,42 +135,10 @@ def test_network_wide_lets_all_gradients_go_behind_their_last_use() -> None:
     assert {freed[tensor] for tensor in kept} == {network.steps[-1].number}
 
 
-def test_what_is_offloaded_leaves_once_and_comes_back_once_and_the_batch_never_leaves() -> None:
-    network = chain()
-    program = plan(network, setup(offload=OffloadSome()), machine(), PLENTY)
-    out = [i.tensor for i in program.instructions if i.op == "copy out" and i.why == "offload"]
-    back = [i.tensor for i in program.instructions if i.op == "copy in" and i.why == "on demand"]
-    assert network.input not in out and network.input in back
-    assert len(set(out)) == len(out) and set(back) == {*out, network.input}
-    counts = program.counts
-    assert counts.offloaded_bytes == counts.on_demand_bytes == sum(tensor.nbytes for tensor in out)
-    assert all(program.fates[tensor].name == "offload" for tensor in (*out, network.input))
-
-
-def test_a_prefetch_comes_ahead_and_one_without_a_hole_is_skipped_and_made_up_for() -> None:
-    network = chain()
-    ahead = setup(offload=OffloadSome(), prefetch=PrefetchAhead(1))
-    roomy = plan(network, ahead, machine(), PLENTY)
-    assert roomy.counts.skipped_prefetches == 0
-    assert roomy.counts.prefetched_bytes == roomy.counts.offloaded_bytes - roomy.counts.on_demand_bytes > 0
-    tight = least_plan(network, ahead, machine())
-    assert tight.counts.skipped_prefetches > 0
-    assert tight.counts.prefetched_bytes < roomy.counts.prefetched_bytes
-    assert tight.counts.prefetched_bytes + tight.counts.on_demand_bytes == tight.counts.offloaded_bytes
-
-
 def test_a_plan_is_the_same_whatever_the_link() -> None:
     wanted = setup(offload=OffloadSome(), prefetch=PrefetchAhead(2))
     slow, middle, fast = (plan(chain(), wanted, machine(link), PLENTY) for link in (1e5, 1e9, 1e15))
     assert instructions_of(slow) == instructions_of(middle) == instructions_of(fast)
-
-
-def test_dropped_maps_are_rebuilt_and_nothing_is_counted_twice() -> None:
-    network = build("tiny-resnet", 2)
-    program = plan(network, setup(recompute=DropSome(kinds=("relu", "batchnorm", "pool"))), machine(), PLENTY)
-    again = [i for i in program.instructions if isinstance(i, Launch) and i.rebuild]
-    assert again and program.counts.recomputed_layers == len({(i.step, i.call) for i in again})
-    assert {fate.name for fate in program.fates.values()} == {"keep", "drop"}
 
 
 # -- when it does not fit ----------------------------------------------------------------------------------------------
