@@ -1009,7 +1009,7 @@ CLIP_PART = 4096  #: numbers whose squares are added up to one number
 
 def clip_square(dw: Array) -> Array:
     """The sum of the squares of each part of a gradient."""
-    return rounded(np.add.reduceat(wide(dw) ** 2, [*range(0, dw.size, CLIP_PART)]))
+    return rounded(np.add.reduceat(wide(dw).ravel() ** 2, [*range(0, dw.size, CLIP_PART)]))
 
 
 def clip_norm(squares: Array) -> Array:
