@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refimpl.memory.allocation_trace import Event, Trace, ideal, replay
+from refimpl.memory.allocation_trace import Trace, TraceEvent, ideal, replay
 from refimpl.memory.base import UNLIMITED, Allocator, Pool, PoolError, Statistics
 from refimpl.memory.block_heap import BlockHeap
 from refimpl.memory.both_ends import BothEnds
@@ -15,6 +15,6 @@ ALLOCATORS: dict[str, Allocator] = {
 }
 
 __all__ = [
-    "ALLOCATORS", "UNLIMITED", "Allocator", "BestFit", "BlockHeap", "BothEnds", "DriverCalls", "Event", "FirstFit",
-    "FitPool", "FreeList", "Pool", "PoolError", "Statistics", "Trace", "WorstFit", "ideal", "replay",
+    "ALLOCATORS", "UNLIMITED", "Allocator", "BestFit", "BlockHeap", "BothEnds", "DriverCalls", "FirstFit",
+    "FitPool", "FreeList", "Pool", "PoolError", "Statistics", "Trace", "TraceEvent", "WorstFit", "ideal", "replay",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from refimpl.memory.base import GRANULARITY, Pool
 
 
-class Event(NamedTuple):
+class TraceEvent(NamedTuple):
     """An allocation, or the free of the block that an earlier event allocated."""
 
     block: int  #: the block's number; every block has its own
@@ -20,7 +20,7 @@ class Event(NamedTuple):
     step: int = 0
 
 
-Trace = Sequence[Event]
+Trace = Sequence[TraceEvent]
 
 
 def rounded(nbytes: int, granularity: int = GRANULARITY) -> int:
@@ -28,7 +28,7 @@ def rounded(nbytes: int, granularity: int = GRANULARITY) -> int:
     return max(-(-nbytes // granularity), 1) * granularity
 
 
-def fullest(events: Iterable[Event]) -> tuple[int, Event | None]:
+def fullest(events: Iterable[TraceEvent]) -> tuple[int, TraceEvent | None]:
     """The most bytes alive at once, each block rounded, and the first allocation with which they are."""
     held = peak = 0
     last = None
@@ -44,7 +44,7 @@ def fullest(events: Iterable[Event]) -> tuple[int, Event | None]:
     return peak, last
 
 
-def ideal(events: Iterable[Event]) -> int:
+def ideal(events: Iterable[TraceEvent]) -> int:
     """The most bytes alive at once, each block rounded: no placement needs less."""
     return fullest(events)[0]
 
@@ -52,11 +52,11 @@ def ideal(events: Iterable[Event]) -> int:
 class Misfit(NamedTuple):
     """An allocation that found no hole."""
 
-    event: Event
+    event: TraceEvent
     largest_hole: int  #: of the holes that the allocator could have used, bytes
 
 
-def replay(events: Iterable[Event], pool: Pool, addresses: dict[int, int] | None = None) -> Misfit | None:
+def replay(events: Iterable[TraceEvent], pool: Pool, addresses: dict[int, int] | None = None) -> Misfit | None:
     """Allocate and free in the pool until an allocation fails.
 
     Args:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from refimpl.machine import Machine
-from refimpl.memory.allocation_trace import Event, replay
+from refimpl.memory.allocation_trace import TraceEvent, replay
 from refimpl.memory.base import GRANULARITY
 from refimpl.names.advice import may_advise
 from refimpl.names.largest_batch import attempt, least_conceivable, unlimited
@@ -80,9 +80,9 @@ def moves_nothing(setup: Setup) -> bool:
     return setup.fixed_order and "offload" not in setup.offload.offers and not searches
 
 
-def resident_and_allocations(program: Program) -> list[Event]:
+def resident_and_allocations(program: Program) -> list[TraceEvent]:
     """A program's allocations and frees; its resident tensors come first."""
-    resident = [Event(-1 - number, tensor.nbytes) for number, tensor in enumerate(program.network.resident)]
+    resident = [TraceEvent(-1 - number, tensor.nbytes) for number, tensor in enumerate(program.network.resident)]
     return [*resident, *program.allocation_trace()]
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from refimpl.machine import Machine, Timeline, simulate
-from refimpl.memory.allocation_trace import Event
+from refimpl.memory.allocation_trace import TraceEvent
 from refimpl.network import Network, Tensor
 from refimpl.planner.instructions import Allocate, Copy, Counts, Free, Instruction, Launch, Lifetime, StepRow
 from refimpl.slots.context import Fate
@@ -91,14 +91,14 @@ class Program:
                     live[address].uses.append(position)
         return found
 
-    def allocation_trace(self) -> list[Event]:
+    def allocation_trace(self) -> list[TraceEvent]:
         """The allocations and frees of the iteration, in order; blocks are numbered in the order of allocation."""
         events = {}
         for number, life in enumerate(self.lifetimes()):
             it = life.allocate
-            events[life.begin] = Event(number, it.tensor.nbytes, it.stays, it.tensor.name, it.tensor.kind, it.step)
+            events[life.begin] = TraceEvent(number, it.tensor.nbytes, it.stays, it.tensor.name, it.tensor.kind, it.step)
             if life.free is not None:
-                events[life.end] = Event(number, 0, step=life.free.step)
+                events[life.end] = TraceEvent(number, 0, step=life.free.step)
         return [events[position] for position in sorted(events)]
 
     def listing(self, steps: Selection = None, instructions: bool = False) -> str:

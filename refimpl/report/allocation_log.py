@@ -161,21 +161,21 @@ def replay(events: Iterable[LoggedEvent], pool: Pool) -> LogReplay:
     lines = list(events)
     alive: defaultdict[int, deque[int]] = defaultdict(deque)  # pointer → positions of its allocations
     asked = asked_peak = 0
-    blocks: list[allocation_trace.Event] = []  # a block's number is the position of its allocation
+    blocks: list[allocation_trace.TraceEvent] = []  # a block's number is the position of its allocation
     recorded_failures, unknown = [], []
     for position, event in enumerate(lines):
         if event.action == "allocate failure":
             recorded_failures.append(position)
         elif event.action == "allocate":
             alive[event.pointer].append(position)
-            blocks.append(allocation_trace.Event(position, max(event.nbytes, 1)))
+            blocks.append(allocation_trace.TraceEvent(position, max(event.nbytes, 1)))
             asked += event.nbytes
             asked_peak = max(asked_peak, asked)
         elif not alive[event.pointer]:
             unknown.append(position)
         else:
             block = alive[event.pointer].popleft()
-            blocks.append(allocation_trace.Event(block, 0))
+            blocks.append(allocation_trace.TraceEvent(block, 0))
             asked -= lines[block].nbytes
     first_failure = None
     failures = []

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from refimpl.memory import UNLIMITED, Allocator, BothEnds
-from refimpl.memory.allocation_trace import Event, PoolSize, Trace, fullest, ideal, replay, rounded
+from refimpl.memory.allocation_trace import PoolSize, Trace, TraceEvent, fullest, ideal, replay, rounded
 from refimpl.network import Step
 from refimpl.slots.errors import DoesNotFit, PoolDoesNotFit
 from refimpl.slots.planner_only import PoolSearch
@@ -146,8 +146,8 @@ def trace_of(program: Program) -> Trace:
     return [*resident(program), *program.allocation_trace()]
 
 
-def resident(program: Program) -> list[Event]:
-    return [Event(-1 - number, tensor.nbytes) for number, tensor in enumerate(program.network.resident)]
+def resident(program: Program) -> list[TraceEvent]:
+    return [TraceEvent(-1 - number, tensor.nbytes) for number, tensor in enumerate(program.network.resident)]
 
 
 class TracesOfLags:
@@ -164,29 +164,29 @@ class TracesOfLags:
 
         self.known, self._program = True, program
         self._backward, self._resident = first_of_backward(program), resident(program)
-        self._same: list[tuple[Place, Event]] = []  #: what all lags share
+        self._same: list[tuple[Place, TraceEvent]] = []  #: what all lags share
         self._drained: list[tuple[int, int, int]] = []  #: of a block: the step that released it, a place, its number
         for number, life in enumerate(program.lifetimes()):
             it, free = life.allocate, life.free
-            allocated = Event(number, it.tensor.nbytes, it.stays, it.tensor.name, it.tensor.kind, it.step)
+            allocated = TraceEvent(number, it.tensor.nbytes, it.stays, it.tensor.name, it.tensor.kind, it.step)
             self._same.append(((it.step, 1, life.begin), allocated))
             if free is not None and drained(free, self._backward):
                 self._drained.append((free.released, life.end, number))
                 copies = [one for one in map(program.instructions.__getitem__, life.uses) if isinstance(one, CopyOut)]
                 self.known &= all(copy.step == free.released for copy in copies)
             elif free is not None:
-                self._same.append(((free.step, 1, life.end), Event(number, 0, step=free.step)))
+                self._same.append(((free.step, 1, life.end), TraceEvent(number, 0, step=free.step)))
         self._same.sort()
 
-    def step(self, event: Event) -> Step:
+    def step(self, event: TraceEvent) -> Step:
         """The step of an event; the first one, of a resident tensor."""
         return self._program.network.steps[max(event.step, 1) - 1]
 
     def __getitem__(self, lag: int | None) -> Trace:
         if lag is None:
             return trace_of(self._program)
-        frees: list[tuple[Place, Event]] = []
+        frees: list[tuple[Place, TraceEvent]] = []
         for released, end, number in self._drained:
             step = min(released + lag + 1, self._backward)
-            frees.append(((step, 0, end), Event(number, 0, step=step)))
+            frees.append(((step, 0, end), TraceEvent(number, 0, step=step)))
         return [*self._resident, *(event for _, event in sorted(self._same + sorted(frees)))]

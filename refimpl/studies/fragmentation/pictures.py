@@ -19,7 +19,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from refimpl.combined.fixed_pool import fix_addresses
 from refimpl.memory import Allocator
-from refimpl.memory.allocation_trace import Event, Misfit, Trace, ideal, replay, rounded
+from refimpl.memory.allocation_trace import Misfit, Trace, TraceEvent, ideal, replay, rounded
 from refimpl.planner import Program
 from refimpl.report import style
 from refimpl.studies.drawing import grouped_bars
@@ -37,7 +37,7 @@ SHOWN = ("best left", "best right", "first left")  #: beside `planned`
 HEAD = 0.8  #: inches at the top
 
 
-def look(event: Event) -> str:
+def look(event: TraceEvent) -> str:
     """The block's kind, one of the LOOKS."""
     if event.kind in ("workspace", "weight gradient", "gradient map"):
         return event.kind

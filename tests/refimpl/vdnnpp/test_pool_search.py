@@ -21,7 +21,7 @@ from refimpl.combined.fixed_pool import fix_addresses, lives
 from refimpl.combined.placing import placer
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, Allocator, BestFit, BothEnds, FirstFit, Pool, WorstFit
-from refimpl.memory.allocation_trace import Event, ideal, replay, rounded
+from refimpl.memory.allocation_trace import TraceEvent, ideal, replay, rounded
 from refimpl.names import presets
 from refimpl.names.largest_batch import attempt, least_conceivable
 from refimpl.names.modules import MODULES
@@ -280,20 +280,20 @@ def test_an_unknown_policy_is_one_line() -> None:
 # -- the search --------------------------------------------------------------------------------------------------------
 
 
-def events_of(*lines: tuple[str, int]) -> list[Event]:
+def events_of(*lines: tuple[str, int]) -> list[TraceEvent]:
     """`("a", 5)` allocates five units for a (`"A"`: a stays), `("a", 0)` frees them."""
-    events, numbers = list[Event](), dict[str, int]()
+    events, numbers = list[TraceEvent](), dict[str, int]()
     for name, units in lines:
         if units:
             numbers[name] = len(events)
-        events.append(Event(numbers[name], UNIT * units, name.isupper(), name))
+        events.append(TraceEvent(numbers[name], UNIT * units, name.isupper(), name))
     return events
 
 
 NOT_MONOTONE = events_of(("a", 5), ("b", 2), ("c", 1), ("b", 0), ("e", 1), ("a", 0), ("c", 0), ("h", 8))
 
 
-def fits(events: Sequence[Event], allocator: Allocator, units: int) -> bool:
+def fits(events: Sequence[TraceEvent], allocator: Allocator, units: int) -> bool:
     return replay(events, allocator.open(UNIT * units)) is None
 
 
@@ -334,20 +334,20 @@ def test_an_empty_trace_needs_no_pool() -> None:
 
 
 @st.composite
-def traces(draw: Any, blocks: int = 14) -> list[Event]:
+def traces(draw: Any, blocks: int = 14) -> list[TraceEvent]:
     """Blocks come and go in any order; some stay to the end."""
-    events, live = list[Event](), list[int]()
+    events, live = list[TraceEvent](), list[int]()
     for _ in range(draw(st.integers(1, blocks))):
         while live and draw(st.booleans()):
-            events.append(Event(live.pop(draw(st.integers(0, len(live) - 1))), 0))
-        events.append(Event(len(events), draw(st.integers(1, 6 * UNIT)), draw(st.booleans())))
+            events.append(TraceEvent(live.pop(draw(st.integers(0, len(live) - 1))), 0))
+        events.append(TraceEvent(len(events), draw(st.integers(1, 6 * UNIT)), draw(st.booleans())))
         live.append(events[-1].block)
     return events
 
 
 @given(traces())
 @settings(max_examples=60)
-def test_first_fit_gets_the_smallest_pool_there_is(events: list[Event]) -> None:
+def test_first_fit_gets_the_smallest_pool_there_is(events: list[TraceEvent]) -> None:
     """First fit is monotone, and never grows by more than is missing; the twin tries every size."""
     size = ideal(events)
     while replay(events, FirstFit().open(size)) is not None:
@@ -357,7 +357,7 @@ def test_first_fit_gets_the_smallest_pool_there_is(events: list[Event]) -> None:
 
 @given(traces(), st.sampled_from([*HEURISTICS.values()]))
 @settings(max_examples=150)
-def test_what_is_found_fits(events: list[Event], allocator: Allocator) -> None:
+def test_what_is_found_fits(events: list[TraceEvent], allocator: Allocator) -> None:
     try:
         found = find_pool(events, allocator)
     except PlacementError:
@@ -373,7 +373,7 @@ def test_what_is_found_fits(events: list[Event], allocator: Allocator) -> None:
         assert replay(events, allocator.open(found.ideal_bytes)) is not None
 
 
-def most_alive(events: Sequence[Event]) -> int:
+def most_alive(events: Sequence[TraceEvent]) -> int:
     """The ideal, slowly: every moment summed by itself."""
     known = lives(events)
     moments = range(len(events))
@@ -389,12 +389,12 @@ def test_a_replay_takes_work_by_the_length_of_the_trace() -> None:
         assert many < 6 * few, allocator
 
 
-def comb(blocks: int) -> list[Event]:
+def comb(blocks: int) -> list[TraceEvent]:
     """Every second block is freed, and their holes are filled again with blocks of drawn sizes."""
     drawn = random.Random(blocks)
-    events = [Event(i, UNIT * drawn.randint(1, 99), i % 4 == 0) for i in range(blocks)]
-    events += [Event(i, 0) for i in range(1, blocks, 2)]
-    return events + [Event(blocks + i, UNIT * drawn.randint(1, 99), i % 4 == 0) for i in range(blocks // 4)]
+    events = [TraceEvent(i, UNIT * drawn.randint(1, 99), i % 4 == 0) for i in range(blocks)]
+    events += [TraceEvent(i, 0) for i in range(1, blocks, 2)]
+    return events + [TraceEvent(blocks + i, UNIT * drawn.randint(1, 99), i % 4 == 0) for i in range(blocks // 4)]
 
 
 # -- planned addresses -------------------------------------------------------------------------------------------------
@@ -402,7 +402,9 @@ def comb(blocks: int) -> list[Event]:
 
 @given(traces(10), st.randoms(use_true_random=False))
 @settings(max_examples=60)
-def test_a_block_gets_the_lowest_address_that_is_free_all_its_life(events: list[Event], drawn: random.Random) -> None:
+def test_a_block_gets_the_lowest_address_that_is_free_all_its_life(
+    events: list[TraceEvent], drawn: random.Random
+) -> None:
     known = lives(events)
     order = list(known)
     drawn.shuffle(order)
@@ -421,7 +423,7 @@ def test_a_block_gets_the_lowest_address_that_is_free_all_its_life(events: list[
 
 @given(traces())
 @settings(max_examples=60)
-def test_planned_blocks_never_overlap_and_never_beat_the_ideal(events: list[Event]) -> None:
+def test_planned_blocks_never_overlap_and_never_beat_the_ideal(events: list[TraceEvent]) -> None:
     known, fixed = lives(events), fix_addresses(events)
     assert fixed.pool_bytes >= fixed.ideal_bytes == ideal(events)
     assert fixed.pool_bytes == max(fixed.addresses[block] + life.nbytes for block, life in known.items())

@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED, BestFit
-from refimpl.memory.allocation_trace import Event, ideal, rounded
+from refimpl.memory.allocation_trace import TraceEvent, ideal, rounded
 from refimpl.names.networks import build
 from refimpl.planner import Program, plan
 from refimpl.report import style
@@ -49,12 +49,12 @@ def drawn(policy: str = "conv") -> Figure:
     return map_picture(program(policy), "AlexNet")
 
 
-def not_monotone() -> list[Event]:
+def not_monotone() -> list[TraceEvent]:
     """The trace that fits in 9 units and not in 10, 11 or 12."""
     sizes = {"a": 5, "b": 2, "c": 1, "e": 1, "h": 8}
     names = "abcBeACh"  # a capital: freed
     return [
-        Event(ord(name.lower()), 0 if name.isupper() else UNIT * sizes[name.lower()], name=name.lower())
+        TraceEvent(ord(name.lower()), 0 if name.isupper() else UNIT * sizes[name.lower()], name=name.lower())
         for name in names
     ]
 
@@ -127,7 +127,7 @@ def test_kinds_are_told_apart() -> None:
     kinds = {look(event) for event in program().allocation_trace() if event.nbytes}
     assert kinds == {"stays", "comes and goes", "gradient map", "weight gradient"}
     assert {look(event) for event in program("none").allocation_trace() if event.nbytes} == kinds - {"comes and goes"}
-    assert look(Event(0, 4, kind="workspace")) == "workspace"
+    assert look(TraceEvent(0, 4, kind="workspace")) == "workspace"
     (legend,) = drawn("none").legends
     words = [text.get_text() for text in legend.get_texts()]
     assert words == [
@@ -192,7 +192,7 @@ def test_the_same_file_again(tmp_path: Path) -> None:
 
 
 def test_where_everything_fits_nothing_is_marked() -> None:
-    events = [Event(0, UNIT), Event(0, 0)]
+    events = [TraceEvent(0, UNIT), TraceEvent(0, 0)]
     figure = sizes_picture(events, BestFit(), [ideal(events)], "t", "s", (UNIT, "units"))
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["1 units: all of it fits"]
     (legend,) = figure.legends
