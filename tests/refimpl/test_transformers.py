@@ -70,8 +70,8 @@ def test_every_preset_comes_to_the_bits_of_the_baseline(name: str) -> None:
         program, shares[preset] = in_little(made, QUICK.get(preset, preset), same, needed)
         program.verify()
         assert run(program, source, order=ORDERS[number % len(ORDERS)](), poison=True) == expected, preset
-    assert shares["combined"] == 1 / 3 and max(shares["superneurons"], shares["accudnn"]) <= 0.4
-    assert shares["vdnn-all"] <= 0.5 and shares["baseline"] == 1.0
+    assert shares["combined"] == 1 / 3 and shares["accudnn"] <= 0.4
+    assert max(shares["superneurons"], shares["vdnn-all"]) <= 0.5 and shares["baseline"] == 1.0
 
 
 def by_pytorch(made: Network, source: Any, iterations: int, precision: Any, rate: float) -> tuple[list[float], Any]:

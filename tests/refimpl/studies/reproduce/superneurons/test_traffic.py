@@ -12,7 +12,7 @@ from refimpl.machine import MACHINES
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import CopyIn, CopyOut, Program, Setup, plan
-from refimpl.slots.baseline import NoPrefetch, NoRecompute
+from refimpl.slots.baseline import NoRecompute
 from refimpl.studies.reproduce.evaluation import moved_bytes, out_bytes
 from refimpl.studies.reproduce.superneurons import published, traffic
 from refimpl.studies.reproduce.superneurons.traffic import (
@@ -22,8 +22,6 @@ from refimpl.studies.reproduce.superneurons.traffic import (
     TrafficRow,
     by_budget,
 )
-from refimpl.superneurons import Ahead
-from refimpl.superneurons import presets as stages
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import LastUsed, OffloadSome, PrefetchAhead, least_plan, machine, setup
 
@@ -168,19 +166,6 @@ def test_traffic_falls_as_the_pool_grows_on_the_papers_networks(name: str, batch
         first, last = points[0], points[-1]
         assert first.counts.evictions > last.counts.evictions == 0 and first.counts.misses >= last.counts.misses
         assert first.budget < last.budget and first.planned_seconds > last.planned_seconds
-
-
-def test_more_room_moves_no_more_bytes_where_an_eviction_would_undo_a_prefetch() -> None:
-    """AlexNet without recomputation, 1,835 and 1,840 MiB: the larger pool has a hole for CONV1's output three steps
-    ahead, in front of LRN1's backward, which then needs that room: that prefetch is not made."""
-    network = build("alexnet:superneurons", 200)
-    budgets = [1835 * MIB, 1840 * MIB]
-    ahead = EVERYTHING.replace(recompute=NoRecompute(), algorithms=stages.liveness().algorithms)
-    assert ahead.prefetch == Ahead()
-    smaller, larger = by_budget(network, budgets, ahead)
-    assert moved_bytes(larger) == moved_bytes(smaller)
-    smaller, larger = by_budget(network, budgets, ahead.replace(prefetch=NoPrefetch()))
-    assert moved_bytes(larger) == moved_bytes(smaller)
 
 
 @pytest.mark.slow
