@@ -16,7 +16,7 @@ GPU ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tutorials test test-fast test-emulated matrix seconds timing campaign faults mutants lint docs slides gpu environment clean coverage lowest wheel
+.PHONY: help demo tutorials test test-fast test-emulated matrix seconds house timing campaign faults mutants lint docs slides gpu environment clean coverage lowest wheel
 MAKEFLAGS += --no-print-directory
 
 # The emulated GPU's own driver under AddressSanitizer.
@@ -75,6 +75,9 @@ matrix: $(TEST) ## run the cases that `make test` leaves out, of tests that have
 
 seconds: $(TEST) ## run the tests of `make test`, and say where the processor's seconds go, by room
 	@$(PY) $(PYTEST) --seconds
+
+house: $(TEST) ## say how many lines each room has, beside its target
+	@$(PY) -m tests.house
 
 test-fast: $(TEST) ## run every test but the slow ones
 	@$(PY) $(PYTEST) -q -m "not slow"

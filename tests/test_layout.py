@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.house import LOADED, loaded
 
 ROOT = Path(__file__).resolve().parent.parent
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -368,37 +368,7 @@ def test_every_kernel_says_what_it_does() -> None:
                 assert ast.get_docstring(node), f"{path.relative_to(ROOT)}: kernel {node.name} has no docstring"
 
 
-#: What a process loads, in lines of our files: these numbers may only fall.
-BY_HAND = """
-import numpy as np
-from kernels.copies import NoGpu
-from refimpl.executor import Executor
-from refimpl.network.small import lenet
-from refimpl.vdnn import VDNN_ALL
-network = lenet(batch=2, shape=(1, 8, 8))
-executor = Executor(network, VDNN_ALL, budget=1 << 20, gpu=NoGpu())
-executor.train(np.ones((2, 1, 8, 8), np.float32), np.arange(2, dtype=np.int32))
-"""
-LOADED = {
-    "the executor trains LeNet under vdnn-all, on a GPU": (BY_HAND, ("kernels.targets", "kernels.checks"), 6_470),
-    "the same on a processor, with the compiler for it": (BY_HAND, (), 8_470),
-    "LeNet is planned under vdnn-all, by names": ("import refimpl; refimpl.plan('lenet', 'vdnn-all')", (), 9_740),
-}
-
-
 @pytest.mark.parametrize("what", LOADED)
 def test_little_is_loaded(what: str) -> None:
     code, without, most = LOADED[what]
-    found = subprocess.run(
-        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"], cwd=ROOT, capture_output=True, text=True
-    )
-    assert found.returncode == 0, found.stderr
-    loaded = [name for name in found.stdout.split() if name.startswith(("kernels", "refimpl"))]
-    paths = [ROOT / path for name in loaded if not (without and name.startswith(without)) for path in files_of(name)]
-    assert 3_000 < sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths) <= most
-
-
-def files_of(module: str) -> list[Path]:
-    """The file of a module; none of one that was generated."""
-    path = module.replace(".", "/")
-    return [ROOT / one for one in (f"{path}.py", f"{path}/__init__.py") if (ROOT / one).is_file()]
+    assert 3_000 < loaded(code, without) <= most

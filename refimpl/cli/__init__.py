@@ -42,8 +42,7 @@ COMMANDS = {
     "run": "train a network under a budget",
     "export": "a program as a script of its own",
     "torch": "who fits a PyTorch module, and the lines that carry its plan out in your own loop",
-    "view": "a page to look at a program",
-    "trace": "one iteration, in formats that other tools open",
+    "view": "a page to look at a program, or one iteration for other tools",
     "replay": "replay an allocation log in every allocator",
     "fragmentation": "how large the pool must be, for every heuristic, order and policy",
     "tune": "the most efficient minibatch within a budget, and its learning rate",
@@ -58,6 +57,10 @@ COMMANDS = {
     "check-kernel": "run a kernel of yours on the emulated GPU, with every check on",
     "grade": "grade a student's modules, or rank many",
     "demo": "plan VGG-16, train a small network, draw both",
+}
+#: A command that there was → what is typed now.
+GONE = {
+    "trace": "refimpl view NETWORK --format chrome, snapshot or rmm",
 }
 TOGETHER = {"run", "bench"}  #: commands that several ranks can execute together
 #: Command → its file, where that is not `refimpl.cli` and the command's name.
@@ -110,6 +113,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         executed.known.clear()
     try:
         try:
+            if arguments[:1] and arguments[0] in GONE:
+                raise Fail(f"this is now {GONE[arguments[0]]}", prog=f"refimpl {arguments[0]}")
             command = parser(words_to_complete() or arguments)
             complete(command)
             if any("\0" in argument for argument in arguments):

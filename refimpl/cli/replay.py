@@ -22,7 +22,7 @@ CLOSE = 1024  #: the least pool is found to one part in 1024
 def add(parser: Parser) -> None:
     parser.describe(
         "Replay an allocation log, in the CSV format of RMM's logging adaptor, in every allocator: how large a pool "
-        "each needs, or what does not fit into one of a given size.  `refimpl trace --format rmm` writes such a log.",
+        "each needs, or what does not fit into one of a given size.  `refimpl view --format rmm` writes such a log.",
         ["refimpl replay allocations.csv", "refimpl replay allocations.csv --size 4GiB --allocator best-fit"],
     )  # fmt: skip
     parser.add_argument("log", metavar="FILE.csv", help="the log")
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     names = [pick(options.allocator, ALLOCATORS, "allocator")] if options.allocator else list(ALLOCATORS)
     size = parse_bytes(options.size) if options.size else None
     if not os.path.isfile(options.log):
-        raise Fail(f"there is no file {options.log}; refimpl trace NETWORK --format rmm writes one")
+        raise Fail(f"there is no file {options.log}; refimpl view NETWORK --format rmm writes one")
     events = read_rmm(options.log)
     rows = []
     with progress("replaying", len(names)) as advance:

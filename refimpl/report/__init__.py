@@ -6,9 +6,7 @@
     memory_pictures     memory over the steps; the blocks in the pool by address
     timeline_picture    the work of every stream over time
     comparison_picture  setups side by side (`comparison` has the figures)
-    chrome_trace        for ui.perfetto.dev and chrome://tracing
-    torch_snapshot      for PyTorch's memory viewer
-    rmm_log             for RMM's tools, and for our own replay
+    exports             for ui.perfetto.dev, PyTorch's memory viewer and RMM's tools
     notebook            helpers of the tutorials: tables, pictures, checks of exercises
 
 Nothing is imported here: a command loads only the modules that it needs, and matplotlib only to draw.

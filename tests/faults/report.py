@@ -35,7 +35,7 @@ FAULTS = (
     ),
     Fault(
         "a trace's slices are on the wrong track",
-        "refimpl/report/chrome_trace.py",
+        "refimpl/report/exports.py",
         '"tid": span.stream + 1, "ts": start',
         '"tid": span.stream, "ts": start',
         "tests/refimpl/report",

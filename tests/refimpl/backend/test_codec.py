@@ -13,7 +13,7 @@ from refimpl.backend import Drawn
 from refimpl.backend.script import written_out
 from refimpl.planner import FromStore, Program, ToStore
 from refimpl.planner.verify import Unsafe
-from refimpl.report.chrome_trace import chrome_trace
+from refimpl.report.exports import chrome_trace
 from refimpl.report.page.document import document
 from refimpl.report.tables import plan_table
 from refimpl.report.timeline_picture import timeline_picture

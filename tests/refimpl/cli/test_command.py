@@ -74,7 +74,7 @@ PLANNED = ("lenet", "--batch", 2, "--machine", "titan-x")
     ("arguments", "file"),
     [
         (("view", *PLANNED, "--out"), "a.html"),
-        *((("trace", *PLANNED, "--out"), f"a.{kind}") for kind in ("json", "csv", "pickle")),
+        *((("view", *PLANNED, "--out"), f"a.{kind}") for kind in ("json", "csv", "pickle")),
         *((("plan", *PLANNED, "--picture"), f"a.{kind}") for kind in ("png", "svg")),
         (("plan", *PLANNED, "--save-fates"), "a.fates"),
         (("export", *PLANNED, "--out"), "a.py"),
@@ -123,7 +123,7 @@ def test_every_command_explains_itself_within_100_columns(
 
 def test_the_commands_are_those_of_the_design() -> None:
     listed = parser().format_help()
-    for name in ("list", "summary", "plan", "compare", "run", "view", "trace", "profile", "bench", "reproduce",
+    for name in ("list", "summary", "plan", "compare", "run", "view", "profile", "bench", "reproduce",
                  "demo", "fragmentation", "check-kernel"):  # fmt: skip
         assert re.search(rf"^ +{name}\b", listed, re.MULTILINE)
 
@@ -149,7 +149,7 @@ def test_recompute_goes_with_every_preset_that_lets_go_of_maps(
     assert plan == json.loads(refimpl(*asked, "--set", f"recompute={named}").out)
 
 
-@pytest.mark.parametrize("command", ["plan", "compare", "run", "trace"])
+@pytest.mark.parametrize("command", ["plan", "compare", "run", "view"])
 @pytest.mark.parametrize(("recompute", "named"), [*RECOMPUTE.items(), (None, None)])
 def test_recompute_is_the_slots_module_in_every_command(command: str, recompute: str | None, named: str | None) -> None:
     asked = ["--recompute", recompute] if recompute else []
@@ -218,7 +218,7 @@ PLANNING = [
     (["plan", "vgg16", "--batch", "256", "--budget", "12GiB", "--machine", "titan-x"], 3),
     (["plan", "alexnet", "--json", "--machine", "k40c", "--budget", "0.9"], 3),
     (["compare", "lenet", "--machine", "titan-x"], 0),
-    (["trace", "lenet", "--machine", "titan-x", "--format", "rmm"], 0),
+    (["view", "lenet", "--machine", "titan-x", "--format", "rmm"], 0),
     (["plan", "lenet", "--policy", "superneurons", "--recompute", "memory", "--machine", "titan-x"], 0),
     (["list"], 0),
     (["list", "presets"], 0),
@@ -286,7 +286,7 @@ sys.exit(main(["list"]))
     [
         (">&-", "plan lenet", 0),
         more(">&-", "list networks", 0),
-        (">&- <&-", "trace lenet --out trace.json", 0),
+        (">&- <&-", "view lenet --out trace.json", 0),
         more(">&-", "plan lenetx", 2),
         more("2>&-", "plan lenetx", 2),
         ("<&- >&- 2>&-", "plan lenetx", 2),

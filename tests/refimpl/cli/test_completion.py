@@ -49,7 +49,7 @@ def offered(line: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
         ("plan vgg16 --catalogue o", {"own"}),
         ("plan vgg16 --set li", {"liveness="}),
         ("plan vgg16 --set ", {f"{slot}=" for slot in (*MODULES, *SWITCHES)}),
-        ("trace vgg16 --set recompute=", {f"recompute={name}" for name in MODULES["recompute"]}),
+        ("view vgg16 --set recompute=", {f"recompute={name}" for name in MODULES["recompute"]}),
         ("plan vgg16 --set copy-streams=s", {"copy-streams=shared", "copy-streams=separate"}),
         ("compare vgg16 --with join=", {"join=yes", "join=no"}),
         ("compare vgg16 --with vdnnpp-a", {"vdnnpp-all", "vdnnpp-alternate-conv"}),
@@ -57,7 +57,7 @@ def offered(line: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
         ("reproduce v", {"vdnn", "vdnnpp"}),
         ("fragmentation vgg16 --draw ", {"map", "bars"}),
         ("plan vgg16 --batch ", set()),
-        ("trace lenet --out ", set()),  # the shell's own files
+        ("view lenet --out ", set()),  # the shell's own files
     ],
 )
 def test_what_is_offered(line: str, names: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "time_limit": ("0.1", "1"),
 }  # fmt: skip
 
-OFTEN = ("plan", "compare", "run", "trace")  #: commands with most options
+OFTEN = ("plan", "compare", "run", "view")  #: commands with most options
 RARE = {"picture": 0.05, "largest_batch": 0.05, "least": 0.1}  #: what takes a second is drawn less often
 SENSE = 0.8  #: share of the values that make sense
 
@@ -194,7 +194,7 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken.py").write_text("raise SystemExit(3)\n")
     assert bench and profile  # imported, so that the patches above are those that they see
     with contextlib.redirect_stdout(io.StringIO()):
-        main(["trace", "lenet", "--batch", "2", "--machine", "titan-x", "--out", "log.csv"])
+        main(["view", "lenet", "--batch", "2", "--machine", "titan-x", "--out", "log.csv"])
     with open("tuned.json", "w") as file, contextlib.redirect_stdout(file):
         main(["tune", "lenet", "--machine", "titan-x", "--budget", "5MiB", "--json"])
 

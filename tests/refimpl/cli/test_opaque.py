@@ -55,7 +55,6 @@ PLANNING = {
     "optimum": ("--budget", 0.7, "--effort", 1, "--enumerate", 0),
     "torch": ("--budget", 1.0, "--effort", 1),
     "view": ("--out", "page.html"),
-    "trace": ("--out", "trace.json"),
 }
 
 

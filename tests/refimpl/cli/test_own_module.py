@@ -60,7 +60,7 @@ def broken(path: Path, before: str, after: str) -> int:
 
 
 COMMANDS = {
-    "plan": (), "compare": ("--with", "baseline"), "run": ("--steps", 1), "view": (), "trace": ("--out", "a.json"),
+    "plan": (), "compare": ("--with", "baseline"), "run": ("--steps", 1), "view": (),
     "export": ("--out", "a.py"),
 }  # fmt: skip
 

@@ -21,7 +21,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "my_model.onnx"
 
 
-@pytest.mark.parametrize("command", ["plan", "compare --with vdnn-all", "summary", "trace --out trace.json", "view"])
+@pytest.mark.parametrize("command", ["plan", "compare --with vdnn-all", "summary", "view"])
 def test_a_command_takes_a_file(file: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     name, *options = command.split()
     assert cli.main([name, file, "--batch", "5", *options]) == 0

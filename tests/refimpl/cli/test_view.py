@@ -1,12 +1,15 @@
-"""`refimpl view`."""
+"""`refimpl view`: a page, and files that other tools open."""
 
 from __future__ import annotations
 
+import json
+import pickle
 from pathlib import Path
 
 import pytest
 
-from refimpl.cli import resolve
+from refimpl.cli import GONE, resolve
+from refimpl.report.allocation_log import read_rmm
 from tests.refimpl.cli.said import Command
 
 MACHINE = ("--machine", "titan-x")
@@ -30,9 +33,48 @@ def test_both_programs_are_proved(refimpl: Command, tmp_path: Path, monkeypatch:
 
 
 def test_wrong_words_are_one_line_and_no_page(refimpl: Command, tmp_path: Path) -> None:
-    for words in (("--against", "vdn-all"), ("--against-network", "vgg17"), ("--budget", "1MiB")):
+    wrong = (
+        "--against vdn-all",
+        "--against-network vgg17",
+        "--budget 1MiB",
+        "--run",
+        "--against vdnn-all --format rmm",
+    )
+    for words in (*map(str.split, wrong), ("--format", "chrome", "--budget", "64KiB")):
         said = refimpl("view", "lenet", *words, "--out", tmp_path / "page.html", *MACHINE)
         assert said.status in (2, 3) and len(said.err.splitlines()) == 1
     said = refimpl("view", "lenet", "--out", tmp_path / "no folder" / "page.html", *MACHINE)
     assert said.status == 2 and "--out" in said.err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("form", "ending", "is_so"),
+    [
+        ("chrome", "json", lambda path: json.loads(path.read_text())["traceEvents"]),
+        ("snapshot", "pickle", lambda path: set(pickle.loads(path.read_bytes())) >= {"segments", "device_traces"}),
+        ("rmm", "csv", lambda path: len(read_rmm(path)) > 20),
+    ],
+)
+def test_a_format_of_another_tool_by_its_name_or_by_the_ending(
+    refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, ending: str, is_so
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "simulated on titan-x" in refimpl("view", "lenet", "--format", form, "--out", "named.dat", *MACHINE).out
+    assert refimpl("view", "lenet", "--out", f"ended.{ending}", *MACHINE).status == 0
+    assert refimpl("view", "lenet:superneurons", "--format", form, *MACHINE).status == 0
+    written = sorted(("named.dat", f"ended.{ending}", f"lenet-superneurons.{ending}"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == written
+    assert all(is_so(Path(name)) for name in written)
+
+
+def test_a_measured_trace(refimpl: Command, tmp_path: Path) -> None:
+    path = tmp_path / "measured.json"
+    said = refimpl("view", "lenet", "--batch", 4, "--run", "--backend", "cpu", "--out", path)
+    assert said.status == 0 and "measured on" in said.out and path.is_file()
+
+
+def test_a_command_that_went_names_its_successor(refimpl: Command) -> None:
+    for name, successor in GONE.items():
+        said = refimpl(name, "lenet", "--out", "traces")
+        assert (said.status, said.err) == (2, f"refimpl {name}: this is now {successor}\n")

@@ -22,17 +22,15 @@ from refimpl.names.presets import setup
 from refimpl.planner import Program, plan
 from refimpl.report.attribution import attributions
 from refimpl.report.batch_picture import batch_picture
-from refimpl.report.chrome_trace import chrome_trace
 from refimpl.report.comparison import Compared, Spread, compared
 from refimpl.report.comparison_picture import comparison_picture
+from refimpl.report.exports import chrome_trace, rmm_events, torch_snapshot
 from refimpl.report.figures import fragmentation, memory_curve
 from refimpl.report.json import plan_json
 from refimpl.report.page.document import document
-from refimpl.report.rmm_log import rmm_events
 from refimpl.report.tables import compare_table, plan_table, steps_table, summary_table, tried_table
 from refimpl.report.timeline_picture import timeline_picture
 from refimpl.report.times import host_stays
-from refimpl.report.torch_snapshot import torch_snapshot
 from tests.refimpl.modules import machine
 from tests.refimpl.report.drawn import facts, held
 from tests.refimpl.report.programs import SMALL, baseline, compressing, evicting, offloading, sharing, timeline

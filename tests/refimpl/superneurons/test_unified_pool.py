@@ -24,7 +24,7 @@ from refimpl.names.least_budget import least_budget, remedies
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, Program, Setup, SetupError, plan
-from refimpl.report.chrome_trace import chrome_trace
+from refimpl.report.exports import chrome_trace
 from refimpl.slots.baseline import BufferAMap
 from refimpl.slots.errors import PinnedDoesNotFit
 from refimpl.superneurons import UnifiedTensorPool

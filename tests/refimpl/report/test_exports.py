@@ -1,15 +1,27 @@
-"""The Chrome trace against the rules of the Trace Event Format, and against the program."""
+"""Exports: Chrome traces keep their format, PyTorch's tools read snapshots, a replayed log has the same peak."""
 
 from __future__ import annotations
 
 import json
+import pickle
+import pickletools
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from refimpl.report.chrome_trace import chrome_trace, microseconds, write_chrome_trace
-from refimpl.report.figures import KINDS, memory_curve
+from refimpl.report.allocation_log import read_rmm, replay
+from refimpl.report.exports import (
+    BASE,
+    chrome_trace,
+    microseconds,
+    rmm_events,
+    torch_snapshot,
+    write_chrome_trace,
+    write_rmm_log,
+    write_torch_snapshot,
+)
+from refimpl.report.figures import KINDS, lifetimes, memory_curve, pool_size
 from refimpl.report.times import flows
 from tests.refimpl.report.programs import ALL, SMALL, compressing, evicting, offloading, sharing, timeline
 
@@ -140,3 +152,132 @@ def test_the_file_is_json_and_says_that_it_is_simulated(tmp_path) -> None:
 
 def test_times_are_eighths_of_microseconds() -> None:
     assert [microseconds(seconds) for seconds in (0.0, 1e-6, 1.3e-7, 1.0)] == [0.0, 1.0, 0.125, 1e6]
+
+
+# -- The memory snapshot -----------------------------------------------------------------------------------------------
+
+#: What the viewer's own reader of pickles (MemoryViz.js) understands.
+UNDERSTOOD = {
+    "PROTO", "STOP", "FRAME", "MARK", "MEMOIZE", "BINPUT", "LONG_BINPUT", "BINGET", "LONG_BINGET", "APPEND", "APPENDS",
+    "LIST", "EMPTY_LIST", "DICT", "EMPTY_DICT", "SETITEM", "SETITEMS", "TUPLE", "EMPTY_TUPLE", "TUPLE1", "TUPLE2",
+    "TUPLE3", "NEWFALSE", "NEWTRUE", "NONE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "SHORT_BINUNICODE",
+    "BINUNICODE",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_replaying_the_history_gives_the_pool(make) -> None:
+    program = make()
+    snapshot = torch_snapshot(program, timeline(make))
+    (trace,) = snapshot["device_traces"]
+    assert trace[0]["action"] == "segment_alloc" and trace[0]["size"] == pool_size(program)
+    alive, requested, most = {}, set(), 0
+    for entry in trace[1:]:
+        address = entry["addr"]
+        if entry["action"] == "alloc":
+            assert address not in alive
+            alive[address] = entry["size"]
+        elif entry["action"] == "free_requested":
+            assert alive[address] == entry["size"] and address not in requested
+            requested.add(address)
+        else:
+            assert entry["action"] == "free_completed" and alive.pop(address) == entry["size"]
+            requested.remove(address)
+        most = max(most, sum(alive.values()) if len(alive) < 500 else most)
+    assert not requested
+    assert {a - BASE for a in alive} == set(program.resident.values())
+    if len(alive) < 500:
+        assert most == program.peak_bytes
+    times = [entry["time_us"] for entry in trace]
+    assert times == sorted(times)
+
+
+def test_a_free_is_requested_where_the_plan_let_go() -> None:
+    program = offloading()
+    (trace,) = torch_snapshot(program, timeline(offloading))["device_traces"]
+    waiting = []
+    for life in lifetimes(program):
+        if life.kind == "resident":
+            continue
+        about = [
+            e
+            for e in trace
+            if e["addr"] == BASE + life.address and e["frames"][0]["name"].startswith(f"{life.tensor} ")
+        ]
+        actions = [entry["action"] for entry in about]
+        assert actions == ["alloc", "free_requested", "free_completed"] * (len(about) // 3)
+        first, last = trace.index(about[1]), trace.index(about[2])
+        waiting.append(last - first)
+        assert (last > first + 1) <= (life.let_go < life.end) or len(about) > 3
+    assert max(waiting) > 5, "on a slow link, blocks drain while others come and go"
+
+
+@pytest.mark.parametrize("make", SMALL)
+def test_a_segment_is_filled_without_gaps(make) -> None:
+    (segment,) = torch_snapshot(make(), timeline(make))["segments"]
+    at = segment["address"]
+    for block in segment["blocks"]:
+        assert block["address"] == at
+        at += block["size"]
+    assert at == segment["address"] + segment["total_size"]
+    active = [block for block in segment["blocks"] if block["state"] == "active_allocated"]
+    assert sum(block["size"] for block in active) == segment["active_size"] == segment["allocated_size"]
+    assert sum(block["requested_size"] for block in active) == segment["requested_size"]
+
+
+def test_frames_say_what_a_block_is_for() -> None:
+    (trace,) = torch_snapshot(evicting(), timeline(evicting))["device_traces"]
+    for entry in trace[1:]:
+        assert all(set(frame) == {"filename", "line", "name"} for frame in entry["frames"])
+    said = {frame["filename"] for entry in trace for frame in entry["frames"]}
+    assert {"map", "gradient map", "fate drop", "fate offload", "allocated in"} <= said
+
+
+def test_the_file_is_what_the_viewer_can_read(tmp_path) -> None:
+    path = tmp_path / "snapshot.pickle"
+    write_torch_snapshot(path, evicting(), timeline(evicting))
+    assert pickle.loads(path.read_bytes()) == torch_snapshot(evicting(), timeline(evicting))
+    (trace,) = torch_snapshot(evicting(), timeline(evicting))["device_traces"]
+    assert "unknown" in {entry["category"] for entry in trace}, "or some versions of it stop with an error"
+    used = {opcode.name for opcode, _, _ in pickletools.genops(path.read_bytes())}
+    assert used <= UNDERSTOOD
+
+
+@pytest.mark.parametrize("make", SMALL)
+def test_pytorchs_tools_read_it(make) -> None:
+    viewer = pytest.importorskip("torch.cuda._memory_viz")
+    snapshot = torch_snapshot(make(), timeline(make))
+    assert "segments: 1" in viewer.segsum(snapshot)
+    printed = viewer.trace(snapshot)
+    managed = sum(i.op == "allocate" for i in make().instructions)
+    assert printed.count("cudaMalloc") == 1 and printed.count("\ndel ") == managed
+    flames = viewer.memory(snapshot, format_flamegraph=lambda lines: lines)
+    assert "active_allocated" in flames and "inactive" in flames
+    for plot in (viewer.trace_plot, viewer.segment_plot):
+        assert "snapshot.pickle" in plot(snapshot)
+    left = viewer.filter_alloc_free_pairs(snapshot)["device_traces"][0]
+    assert sum(entry["action"] == "alloc" for entry in left) == len(make().resident)
+
+
+# -- The allocation log ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_a_replay_gives_the_programs_peak(make) -> None:
+    program = make()
+    found = replay(rmm_events(program, timeline(make)), program.setup.allocator.open(program.budget))
+    assert found.fits and not found.unknown
+    assert (found.statistics.peak, found.statistics.holes >= 1) == (program.peak_bytes, True)
+    assert len(found.unfreed) == len(program.resident)
+
+
+def test_the_file_reads_back(tmp_path) -> None:
+    path = tmp_path / "log.csv"
+    write_rmm_log(path, evicting(), timeline(evicting))
+    events = rmm_events(evicting(), timeline(evicting))
+    read = read_rmm(path)
+    assert [(e.action, e.pointer, e.nbytes) for e in read] == [(e.action, e.pointer, e.nbytes) for e in events]
+    assert [e.seconds for e in read] == pytest.approx([e.seconds for e in events], abs=1e-6)
+    assert all(e.pointer for e in read), "a null pointer would be a failure"
+    times = [e.seconds for e in events]
+    assert times == sorted(times)

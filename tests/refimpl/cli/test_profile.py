@@ -1,65 +1,14 @@
-"""`refimpl trace` and `refimpl profile`: files that other tools, and this one, open."""
+"""`refimpl profile` and `refimpl summary`."""
 
 from __future__ import annotations
 
 import json
-import pickle
 from pathlib import Path
 
 import pytest
 
-from refimpl.report.allocation_log import read_rmm
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command
-
-MACHINE = ("--machine", "titan-x")
-
-
-def check(form: str, path: Path) -> None:
-    """Whether a file is what its format says."""
-    if form == "chrome":
-        assert json.loads(path.read_text())["traceEvents"]
-    elif form == "snapshot":
-        assert set(pickle.loads(path.read_bytes())) >= {"segments", "device_traces"}
-    else:
-        assert len(read_rmm(path)) > 20
-
-
-ENDINGS = {"chrome": "json", "snapshot": "pickle", "rmm": "csv"}
-
-
-def test_all_formats_into_a_new_folder(refimpl: Command, tmp_path: Path) -> None:
-    said = refimpl("trace", "lenet", "--out", tmp_path / "new" / "traces", *MACHINE)
-    assert said.status == 0 and "simulated on titan-x" in said.out
-    assert len(list((tmp_path / "new" / "traces").iterdir())) == 3
-    for form, ending in ENDINGS.items():
-        check(form, tmp_path / "new" / "traces" / f"lenet.{ending}")
-
-
-@pytest.mark.parametrize("form", ENDINGS)
-def test_one_format_by_its_name_or_by_the_ending(
-    refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert refimpl("trace", "lenet", "--format", form, "--out", "named.dat", *MACHINE).status == 0
-    assert refimpl("trace", "lenet", "--out", f"ended.{ENDINGS[form]}", *MACHINE).status == 0
-    assert refimpl("trace", "lenet:superneurons", "--format", form, *MACHINE).status == 0
-    written = ("named.dat", f"ended.{ENDINGS[form]}", f"lenet-superneurons.{ENDINGS[form]}")
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(written)
-    for name in written:
-        check(form, tmp_path / name)
-
-
-def test_a_measured_trace(refimpl: Command, tmp_path: Path) -> None:
-    path = tmp_path / "measured.json"
-    said = refimpl("trace", "lenet", "--batch", 4, "--run", "--backend", "cpu", "--out", path)
-    assert said.status == 0 and "measured on" in said.out and path.is_file()
-
-
-def test_what_does_not_fit_is_status_3_and_writes_nothing(refimpl: Command, tmp_path: Path) -> None:
-    path = tmp_path / "trace.json"
-    said = refimpl("trace", "lenet", "--budget", "64KiB", "--out", path, *MACHINE)
-    assert said.status == 3 and said.err.count("\n") == 1 and not path.exists()
 
 
 @pytest.mark.slow
