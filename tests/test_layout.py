@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -103,11 +104,14 @@ ZIPPED = {
 }
 
 
+parsed = cache(ast.parse)
+
+
 def sources(root: Path) -> Iterator[tuple[str, ast.Module]]:
     """Every module of both packages: its path, and what it says."""
     for package in ("kernels", "refimpl"):
         for path in sorted((root / package).rglob("*.py")):
-            yield path.relative_to(root).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+            yield path.relative_to(root).as_posix(), parsed(path.read_text(encoding="utf-8"))
 
 
 def imported(tree: ast.AST, late: bool = True) -> Iterator[str]:
