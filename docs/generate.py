@@ -107,8 +107,7 @@ def measurements_page(folder: Path) -> str:
 
 def tutorial(notebook: str) -> str:
     """A stored notebook with its links to docs/ as they are for a copy in docs/_generated/tutorials/."""
-    pages = re.sub(r"\[([^\[\]\n]+)\]\(\.\./docs/(_static/[^)]+)\)", r"<a href='../../\2'>\1</a>", notebook)
-    return pages.replace("](../docs/", "](../../")
+    return notebook.replace("](../docs/", "](../../")
 
 
 def kernels_page() -> str:

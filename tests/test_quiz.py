@@ -48,7 +48,7 @@ def check(number, answer):
 SCORE = 'print(f"{len(right)} of {len(questions)} right")'
 BOTTOM = """\
 A figure that you doubt is one call away: `refimpl plan`, `refimpl compare`, or a cell of the notebook that it is from.
-You can also look: [a page of VGG-16](../docs/_static/vgg16.html)."""
+You can also look: [a page of a program](../docs/reports.md)."""
 
 
 def cells() -> list[tuple[str, str]]:

@@ -11,7 +11,6 @@ import io
 import itertools
 import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -235,7 +234,7 @@ def test_fit_to_learn_from(path: Path) -> None:
     """Time and glossary at the top, a cell for the guess after every question, checks that never stop, a page last."""
     cells = nbformat.read(path, 4).cells
     assert re.search(r"about \d+ (seconds|minutes?)", cells[0].source) and "glossary.md" in cells[0].source
-    assert "_static/vgg16.html" in cells[-1].source
+    assert "(../docs/reports.md)" in cells[-1].source
     for cell, following in itertools.pairwise(cells):
         if "**Question.**" in cell.source:
             assert "guess" in tags(following) and following.source == "# your guess", cell.id
@@ -358,11 +357,6 @@ def test_every_picture_of_a_page_says_what_is_to_be_seen() -> None:
     assert not [one for one in found if len(one[2]) < SAYS]
 
 
-def test_alternative_texts_are_found() -> None:
-    text = "![what](a.png) and\n```{image} b.png\n:alt: seen\n```\n![](c.png)\n```{image} d.png\n:width: 3\n```\n"
-    assert alternative_texts(text) == {"a.png": "what", "b.png": "seen", "c.png": "", "d.png": ""}
-
-
 def test_solutions_stand_beside_the_notebooks() -> None:
     for path in NOTEBOOKS:
         text = "\n".join(cell.source for cell in nbformat.read(path, 4).cells)
@@ -370,31 +364,6 @@ def test_solutions_stand_beside_the_notebooks() -> None:
         if re.search(r"^def check_(?!kernel\b)", text, re.MULTILINE):
             named = re.findall(r"solutions/(\w+\.py)", text)
             assert named and all((TUTORIALS / "solutions" / name).is_file() for name in named), path.stem
-
-
-LEAVES = """
-import matplotlib
-from refimpl.names.advice import advise_only
-advise_only("baseline")
-matplotlib.rcParams["font.size"] = 99
-left = 1
-"""
-FINDS = """
-print([name for name in ("left", "matplotlib", "refimpl") if name in globals()])
-from matplotlib import rcParams
-from refimpl.names.advice import may_advise
-print(rcParams["font.size"], may_advise("accudnn"))
-"""
-
-
-@pytest.mark.slow
-def test_a_notebook_finds_nothing_of_the_one_before_it(tmp_path: Path, kernel: Any) -> None:
-    outputs = []
-    for name, code in (("leaves", LEAVES), ("finds", FINDS)):
-        path = tmp_path / f"{name}.ipynb"
-        nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)]), path)
-        outputs = fresh(path, kernel).cells[0].outputs
-    assert outputs[0].text == "[]\n10.0 True\n"
 
 
 def notebook_of(*printed: str, measured: bool = False) -> Any:
@@ -438,11 +407,3 @@ if __name__ == "__main__":
             now = os.times()
             spent = sum(now[:4]) - sum(used[:4])
             print(f"{path.stem}: {time.perf_counter() - began:.0f} s, {spent:.0f} s of processors", flush=True)
-
-
-def test_the_hours_that_are_estimated_are_what_the_command_says() -> None:
-    told = re.findall(r"^\| \[(\d\d)\].*\| (about [\d.]+) \|$", (TUTORIALS / "README.md").read_text(), re.MULTILINE)
-    printed = subprocess.run(
-        [sys.executable, TUTORIALS.parent / "docs" / "walk.py", "--hours"], capture_output=True, text=True, check=True
-    ).stdout
-    assert told and all(f"{number}: {hours};" in printed for number, hours in told), printed

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 
 from refimpl.files import replace_text
 
@@ -43,11 +45,23 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def write_measurement(root: Path, stem: str, page: str, document: str) -> Iterator[Path]:
+def json_by_rows(document: Mapping[str, Any]) -> str:
+    """JSON with a line for each field; a list of objects or lists has a line for each of them."""
+    fields = []
+    for name, value in document.items():
+        text = json.dumps(value, ensure_ascii=False)
+        if isinstance(value, list | tuple) and any(isinstance(row, dict | list | tuple) for row in value):
+            rows = (f"  {json.dumps(row, ensure_ascii=False)}" for row in value)
+            text = "[\n" + ",\n".join(rows) + "\n ]"
+        fields.append(f" {json.dumps(name)}: {text}")
+    return "{\n" + ",\n".join(fields) + "\n}"
+
+
+def write_measurement(root: Path, stem: str, page: str, document: Mapping[str, Any]) -> Iterator[Path]:
     """Write a measurement's page and its JSON into docs/measurements below `root`; both paths, one after another."""
     folder = root / "docs" / "measurements"
     folder.mkdir(parents=True, exist_ok=True)
-    for suffix, text in ((".md", page), (".json", document)):
+    for suffix, text in ((".md", page), (".json", json_by_rows(document))):
         path = folder / (stem + suffix)
         replace_text(path, text.rstrip() + "\n")
         yield path

@@ -88,7 +88,7 @@ class Report(ABC):
     def write(self, root: Path) -> Iterator[Path]:
         """Write the report into docs/measurements and into the pages below `root`; the paths, one after another."""
         stem = f"{self.prefix}{slug(self.name)}-{self.date}"
-        yield from write_measurement(root, stem, self.full(), self.json())
+        yield from write_measurement(root, stem, self.full(), asdict(self))
         for page, marker in self.pages.items():
             path = root / page
             replace_text(path, put_between(path.read_text(encoding="utf-8"), marker, self.short()))

@@ -8,7 +8,6 @@ and the share of them beside kernels, come from one iteration more whose every l
 from __future__ import annotations
 
 import datetime
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -172,7 +171,7 @@ class Measurement(ABC):
             parts += [f"## {table.title}", table.markdown()]
         page = "\n\n".join([*parts, *self.notes()])
         stem = f"{paper}-{slug(self.network)}-{slug(self.device)}-{self.date}"
-        return write_measurement(root, stem, page, json.dumps(to_json(self), indent=1))
+        return write_measurement(root, stem, page, to_json(self))
 
 
 # -- a policy, and the same kernels without a budget -------------------------------------------------------------------

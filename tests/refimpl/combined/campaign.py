@@ -4,24 +4,18 @@
     python -m tests.refimpl.combined.campaign vgg16/64 others    # those of some cases
     python -m tests.refimpl.combined.campaign --again            # combined alone, at every point of ROWS
     python -m tests.refimpl.combined.campaign --write            # the tables of ROWS into the page
-    python -m tests.refimpl.combined.campaign --seeds alexnet/256 >> docs/measurements/combined-searches.jsonl
 
 Six cases have twelve budgets each, in equal ratios from `FIRST` to the baseline's least budget; `OTHERS` are single
 points.  A paper's cell is its best over all combinations of its own modules.  Every program of the combined policy is
 verified, and its time is that of `simulate`.  Chains have the lower bound too.  Seconds of processor time are this
 machine's.
-
-`--seeds` prints where 300 plans with each of three seeds end, at every open point, and the tree's commit: with this
-file copied into an earlier tree, the rows of both compare two searches.  `--seeds=600` makes 600 plans.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -46,9 +40,7 @@ from refimpl.text import size
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = ROOT / "docs" / "measurements" / "combined.jsonl"
-SEARCHES = ROOT / "docs" / "measurements" / "combined-searches.jsonl"  #: two trees' searches, the earlier one's first
 PAGE = ROOT / "docs" / "combined.md"
-EFFORT = 300  #: plans of a search that is compared
 GIB = 1 << 30
 BUDGETS = 12
 #: Case, network/batch on a Titan X → the first budget, GiB.
@@ -170,33 +162,6 @@ def search_again() -> None:
             ROWS.write_text("".join(json.dumps(one) + "\n" for one in lines))
 
 
-class OwnPlans:
-    """The watcher of searches that reads the processor's clock where the papers' plans end: the count begins again."""
-
-    plans, begun = 0, 0.0
-
-    def __call__(self, plans: int, most: int, seconds: float) -> None:
-        if plans <= self.plans:
-            self.begun = time.process_time()
-        self.plans = plans
-
-
-def by_seeds(cases: Iterable[str], effort: int = EFFORT, seeds: Sequence[int] = (1, 2, 3)) -> None:
-    """Print a row of `SEARCHES` for every open point: where the seeds end, and the searches' own processor seconds."""
-    head = ["git", "-C", str(ROOT), "rev-parse", "--short=7", "HEAD"]
-    tree = subprocess.run(head, capture_output=True, check=True, text=True).stdout.strip()
-    opened = {(one["case"], one["budget"]) for one in rows() if is_open(one)}
-    for point in (point for case in cases for point in points_of(case)):
-        if (point.case, point.budget) in opened:
-            found: dict[str, Any] = {"tree": tree, "case": point.case, "budget": point.budget, "effort": effort}
-            ends, cpu = [], 0.0
-            for seed in seeds:
-                search = dataclasses.replace(COMBINED, effort=effort, seed=seed, watch=(watch := OwnPlans()))
-                ends.append(plan(point.network, search, point.machine, point.budget).planned_seconds / point.baseline)
-                cpu += time.process_time() - watch.begun
-            print(json.dumps(found | {"ends": ends, "cpu": round(cpu, 1)}), flush=True)
-
-
 def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -302,27 +267,8 @@ def of_others(found: list[dict[str, Any]]) -> str:
     return table(["case", "budget", "best paper", "combined", "bound", "CPU s"], lines)
 
 
-def of_searches(found: list[dict[str, Any]]) -> str:
-    """The later tree's search over the earlier one's at equal effort; of each point, the means of its ends."""
-    earlier, later = dict.fromkeys(one["tree"] for one in found)
-    ends = {(one["tree"], one["case"], one["budget"]): one["ends"] for one in found if one["effort"] == EFFORT}
-    ratios: dict[str, list[float]] = {case: [] for case in [*FIRST, *OTHERS, "all"]}
-    for tree, case, budget in ends:
-        if tree == earlier and (later, case, budget) in ends:
-            ratio = geometric_mean(ends[later, case, budget]) / geometric_mean(ends[earlier, case, budget])
-            ratios[case].append(ratio)
-            ratios["all"].append(ratio)
-    lines = [
-        [case, len(cells), f"{geometric_mean(cells):.3f}", f"{min(cells):.3f}", f"{max(cells):.3f}"]
-        for case, cells in ratios.items()
-        if cells
-    ]
-    return table(["case", "points", "over the earlier search's time, mean", "best point", "worst point"], lines)
-
-
 TABLES: dict[str, Callable[[list[dict[str, Any]]], str]] = {
     "points": of_points, "cases": of_cases, "bounds": of_bounds, "others": of_others,
-    "searches": lambda found: of_searches(rows_of(SEARCHES)),
 }  # fmt: skip
 BLOCK = re.compile(r"(<!-- campaign: (\w+) -->\n\n).*?(?=\n\n)", re.DOTALL)
 
@@ -353,8 +299,6 @@ if __name__ == "__main__":
         PAGE.write_text(written(PAGE.read_text(), rows()))
     elif sys.argv[1:] == ["--again"]:
         search_again()
-    elif "".join(sys.argv[1:2]).startswith("--seeds"):
-        by_seeds(sys.argv[2:] or [*FIRST, *OTHERS], int(sys.argv[1].partition("=")[2] or EFFORT))
     else:
         wanted = sys.argv[1:] or [*FIRST, "others"]
         measure(case for name in wanted for case in (OTHERS if name == "others" else [name]))

@@ -64,17 +64,6 @@ def test_a_paper_at_the_floor_closes_a_point_for_the_papers_that_it_is_among() -
     assert campaign.of_cases([row]).splitlines()[-1] == "| all | 0 | 0 | 0 | – | 1 | 1 | 1.300, at most 1.300 |"
 
 
-def test_two_searches_are_compared_where_both_have_made_as_many_plans() -> None:
-    def row(tree: str, budget: int, *ends: float, effort: int = campaign.EFFORT) -> dict[str, Any]:
-        return {"tree": tree, "case": "alexnet/256", "budget": budget, "effort": effort, "ends": [*ends], "cpu": 1.0}
-
-    both = [row("a", 1, 1.0, 4.0), row("b", 1, 2.0, 2.42), row("a", 2, 3.0), row("b", 2, 2.7)]
-    found = [*both, row("a", 3, 1.0), row("b", 2, 2.0, effort=600)]
-    head, _, *lines = campaign.of_searches(found).splitlines()
-    assert lines == ["| alexnet/256 | 2 | 0.995 | 0.900 | 1.100 |", "| all | 2 | 0.995 | 0.900 | 1.100 |"]
-    assert head.endswith("| best point | worst point |")
-
-
 @pytest.mark.matrix
 @pytest.mark.slow
 def test_a_row_is_what_the_planner_gives() -> None:

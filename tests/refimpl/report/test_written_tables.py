@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -46,11 +47,15 @@ def test_only_what_is_between_the_markers_is_new() -> None:
 
 def test_a_measurement_is_a_page_and_its_numbers(tmp_path: Path) -> None:
     folder = tmp_path / "docs" / "measurements"
-    assert [*write_measurement(tmp_path, "here-1", "a page\n\n", "{}")] == [
+    measured = {"name": "é", "few": [1, 2], "rows": [{"a": [1, {"b": 2}]}, {"a": []}], "none": []}
+    assert [*write_measurement(tmp_path, "here-1", "a page\n\n", measured)] == [
         folder / "here-1.md",
         folder / "here-1.json",
     ]
-    assert (folder / "here-1.md").read_text() == "a page\n" and (folder / "here-1.json").read_text() == "{}\n"
+    assert (folder / "here-1.md").read_text() == "a page\n"
+    text = (folder / "here-1.json").read_text(encoding="utf-8")
+    assert json.loads(text) == measured and '\n  {"a": [1, {"b": 2}]},\n  {"a": []}\n ],\n' in text
+    assert text.splitlines()[1:3] == [' "name": "é",', ' "few": [1, 2],']
 
 
 # -- in notebooks ------------------------------------------------------------------------------------------------------
