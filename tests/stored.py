@@ -12,9 +12,7 @@ from runpy import run_module
 MODULES = (
     "tests.refimpl.cli.test_golden", "tests.refimpl.report.test_whole", "tests.refimpl.studies.reproduce.test_small",
     "tests.refimpl.studies.test_small_commands", "tests.refimpl.studies.bench.test_cases",
-    "tests.refimpl.studies.bench.test_twins", "tests.refimpl.cli.test_whole_commands",
-    "tests.refimpl.cli.test_parsers", "tests.refimpl.cli.test_demo",
-    "tests.refimpl.importing.described_networks",
+    "tests.refimpl.studies.bench.test_twins", "tests.refimpl.importing.described_networks",
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -25,8 +25,3 @@ def test_every_figure_has_the_line_and_no_colour_of_a_page(tmp_path: Path, monke
         found = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', text)
         at = re.findall(r'<text x="([\d.]+)" y="([\d.]+)"', text)[-1]
         assert found and float(at[0]) < float(found[1]) and float(at[1]) < float(found[2])
-
-
-def test_the_licence_is_the_projects() -> None:
-    words = (Path(__file__).resolve().parent.parent / "LICENSE").read_text(encoding="utf-8")
-    assert "MIT" in words and slides.LICENCE.partition(",")[0] in words

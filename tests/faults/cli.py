@@ -64,10 +64,10 @@ FAULTS = (
     ),
     Fault(
         "a trace does not say how much of it is opaque",
-        "refimpl/cli/trace.py",
+        "refimpl/cli/view.py",
         "{heading(program.network, program.machine)}",
         "{program.network.name}, batch {program.network.batch}",
-        "tests/refimpl/cli/test_opaque.py::test_every_command_that_plans_marks_what_is_opaque[trace]",
+        "tests/refimpl/cli/test_opaque.py::test_every_command_that_plans_marks_what_is_opaque[view]",
     ),
     Fault(
         "cuDNN's reserve of a recurrent layer has no item",

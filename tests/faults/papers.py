@@ -191,12 +191,4 @@ FAULTS = (
         'word == "again":\n',
         "tests/refimpl/combined",
     ),
-    Fault(
-        "a constant changes, and the page still says the old one",
-        "refimpl/accudnn/tuner.py",
-        "FACTOR = 1.12 ",
-        "FACTOR = 1.2 ",
-        "tests/test_figures.py",
-        slow=True,
-    ),
 )

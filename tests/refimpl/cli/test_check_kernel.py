@@ -1,42 +1,33 @@
-"""`refimpl check-kernel`, given what it cannot check: one line each, and no traceback."""
+"""`refimpl check-kernel`: the orders that it tries, its arguments, and one line for what it cannot check."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
-from kernels.targets import emulated
+from kernels.targets import emulated, gpu
 from kernels.targets.shim import cuda
 from refimpl.cli import check_kernel
 from refimpl.cli.parser import WRONG, Fail
 from tests.messages import raises_naming
-
-pytestmark = pytest.mark.emulated
+from tests.refimpl.cli.said import Command
 
 KERNELS = """
-import numpy as np
 from numba import cuda
 
+x = 3
 def plain(x):
     x[cuda.grid(1)] = 1
 
 def lacks(x):
     x[0] = cuda.nothing(3)
 
-def lacks_in_numpy(x):
-    x[0] = np.nothing(3)
-
-def returns(x):
-    return 3
-
 def text(x):
     x[0] = "a"
-
-def atomic_of_half(x):
-    s = cuda.shared.array(4, np.float16)
-    cuda.atomic.add(s, 0, np.float16(1))
 
 def large(x):
     s = cuda.shared.array(100000, np.float32)
@@ -44,62 +35,78 @@ def large(x):
     cuda.syncthreads()
     x[0] = s[0]
 
+def endless(x):
+    while x[0] < 5:
+        cuda.syncthreads()
+
 def yields(x):
     yield x
 
 def any_number(*x):
     x[0] = 1
 
-def prints(x):
-    print(x[0])
+def named(**x): pass
 
-class Thing: pass
-
-number = 3
-device = cuda.jit(device=True)(plain)
 reduced = cuda.reduce(lambda a, b: a + b)
 """
 
-REFUSED = [
-    ("lacks", ["float32[4]"], "lacks nothing"),
-    ("lacks_in_numpy", ["float32[4]"], "lacks_in_numpy nothing"),
-    ("returns", ["float32[4]"], "returns"),
-    ("text", ["float32[4]"], "text setitem"),
-    ("atomic_of_half", ["float32[4]"], "atomic_of_half float16 my_kernels.py"),
-    ("large", ["float32[4]"], "shared"),
-    ("yields", ["float32[4]"], "yields"),
-    ("any_number", ["float32[4]"], "any_number"),
-    ("prints", ["float32[4]"], "prints"),
-    ("Thing", ["float32[4]"], "Thing type"),
-    ("number", ["float32[4]"], "number int"),
-    ("reduced", ["float32[4]"], "reduced Reduce"),
-    ("device", ["float32[4]"], "device"),
-    ("absent", ["float32[4]"], "absent"),
-    ("", ["float32[4]"], "my_kernels.py"),
-    ("plain", [], "plain 1 0"),
-    ("plain", ["float32[99999999999999]"], "256 MiB"),
-    ("plain", ["float32[" + ",".join(["1"] * 40) + "]"], "32"),
-    ("plain", ["9" * 30], "64"),
-    ("plain", ["9" * 9000], "64"),
-    ("plain", ["float32[-3]"], "float32[-3]"),
-    ("plain", ["complex64[3]"], "complex64[3] float32"),
-]
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "my_kernels.py"
+    path.write_text(f"import numpy as np\n{KERNELS}")
+    return path
+
+
+def run(file: Path, name: str, *given: str) -> int:
+    options = SimpleNamespace(kernel=f"{file}:{name}", grid=(1,), block=None, seeds=0, given=given)
+    return check_kernel.run(options)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
-def test_each_is_refused_in_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "my_kernels.py"
-    path.write_text(KERNELS)
-    for name, given, says in REFUSED:
-        options = SimpleNamespace(kernel=f"{path}:{name}", grid=(1,), block=None, seeds=0, given=given)
+@pytest.mark.emulated
+def test_each_is_refused_in_one_line(file: Path) -> None:
+    for name, given, says in (
+        ("lacks", ["float32[4]"], "lacks nothing"), ("text", ["float32[4]"], "text setitem"),
+        ("large", ["float32[4]"], "shared"), ("reduced", ["float32[4]"], "reduced Reduce"), ("plain", [], "plain 1 0"),
+        ("plain", ["float32[99999999999999]"], "256 MiB"), ("plain", ["9" * 9000], "64"),
+        ("plain", ["complex64[3]"], "complex64[3] float32"),
+    ):  # fmt: skip
         with raises_naming(Fail, *says.split()) as caught:
-            check_kernel.run(options)  # type: ignore[arg-type]
+            run(file, name, *given)
         assert len(str(caught.value)) < 600, str(caught.value)
     emulated.forgive()
     emulated.start(races="first")
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "1,2,3,4", "9999999999", "2147483648", "", "1,", "1.5"])
+@pytest.mark.slow
+@pytest.mark.emulated
+def test_a_kernel_without_an_end_is_found(file: Path) -> None:
+    emulated.start()
+    emulated.most_steps(1000)
+    try:
+        assert run(file, "endless", "float32[4]") == WRONG
+    finally:
+        emulated.most_steps(1 << 30)
+        emulated.start(races="first")
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [("", ["no kernel"]), ("missing", ["missing"]), ("x", ["x", "int"]), ("yields", ["yields"]),
+     ("any_number", ["any_number"]), ("named", ["named"])],
+)  # fmt: skip
+def test_what_is_no_kernel_is_refused(what: str, words: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "my.py"
+    path.write_text(KERNELS.replace("from numba import cuda\n", "").partition("reduced =")[0])
+    with raises_naming(Fail, "my.py", *words):
+        check_kernel.loaded(f"{path}:{what}")
+    for text in (f"{path}", f"{tmp_path}/none.py:kernel", ":kernel"):
+        with raises_naming(Fail, text):
+            check_kernel.loaded(text)
+
+
+@pytest.mark.parametrize("text", ["0", "1,2,3,4", "2147483648", "1,", "1.5"])
 def test_a_grid_that_no_gpu_takes_is_refused(text: str) -> None:
     with raises_naming(Exception, 1, 2147483647):
         check_kernel.numbers(text)
@@ -115,15 +122,83 @@ def test_an_atomic_that_nvvm_does_not_have_is_named_with_its_line() -> None:
     assert says.startswith("ERROR_COMPILATION (9)") and f"line {line}: cuda.atomic.add(x, 0, 1)" in says
 
 
-@pytest.mark.slow
-def test_a_kernel_without_an_end_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "my_kernels.py"
-    path.write_text("from numba import cuda\n\ndef endless(x):\n    while x[0] < 5:\n        cuda.syncthreads()\n")
-    emulated.start()
-    emulated.most_steps(1000)
-    try:
-        options = SimpleNamespace(kernel=f"{path}:endless", grid=(1,), block=None, seeds=0, given=["float32[4]"])
-        assert check_kernel.run(options) == WRONG  # type: ignore[arg-type]
-    finally:
-        emulated.most_steps(1 << 30)
-        emulated.start(races="first")
+@pytest.fixture
+def orders(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The emulated GPU's calls; a kernel is neither compiled nor run."""
+    calls: list[Any] = []
+    monkeypatch.setattr(emulated, "why_not", lambda: None)
+    monkeypatch.setattr(gpu, "why_not_compile", lambda: None)
+    monkeypatch.setattr(emulated, "start", lambda **how: calls.append(how))
+    monkeypatch.setattr(emulated, "order", lambda *given: calls.append(given))
+    monkeypatch.setattr(
+        check_kernel, "loaded", lambda text: ("function", "scale", (32,) if "declared" in text else None)
+    )
+    return calls
+
+
+def finding(monkeypatch: pytest.MonkeyPatch, *found: list[str]) -> list[Any]:
+    """What each launch finds, in turn; the arguments of all launches."""
+    asked: list[Any] = []
+    turns = iter(found)
+
+    def launched(*given: Any) -> list[str]:
+        asked.append(given)
+        return next(turns, [])
+
+    monkeypatch.setattr(check_kernel, "launched", launched)
+    return asked
+
+
+def test_every_order_is_tried(refimpl: Command, orders: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = finding(monkeypatch)
+    said = refimpl("check-kernel", "a.py:scale", "--grid", "4,2", "--seeds", 2, "--with", "f4[3]", 7)
+    assert (said.status, said.out) == (0, "scale: nothing found in 3 orders of blocks and threads.\n")
+    assert orders == [{"races": "always"}, ("late", 0), ("late", 1), ("late", 2)]
+    assert asked == [("function", (4, 2), (64,), ["f4[3]", "7"])] * 3
+    refimpl("check-kernel", "declared.py:scale", "--seeds", 0)
+    refimpl("check-kernel", "declared.py:scale", "--seeds", 0, "--block", "8,8")
+    assert [given[2] for given in asked[3:]] == [(32,), (8, 8)]
+
+
+def test_the_first_order_that_finds_something_ends_it(
+    refimpl: Command, orders: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = finding(monkeypatch, [], [], ["a race", "another"])
+    said = refimpl("check-kernel", "a.py:scale")
+    first = "scale: found in the order drawn from seed 2 of blocks and threads:"
+    assert said.status == 1 and said.out.splitlines() == [first, "  a race", "  another"] and len(asked) == 3
+
+
+def test_what_the_emulated_gpu_cannot_do_is_one_line(
+    refimpl: Command, orders: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raises(error: Exception) -> None:
+        def launched(*_: Any) -> list[str]:
+            raise error
+
+        monkeypatch.setattr(check_kernel, "launched", launched)
+
+    raises(emulated.UnsupportedPtx("wgmma"))
+    said = refimpl("check-kernel", "a.py:scale")
+    assert said.status == 2 and "a.py:scale" in said.err and "wgmma" in said.err
+    raises(emulated.NoCompiler("no gcc"))
+    assert refimpl("check-kernel", "a.py:scale").status == 4
+    monkeypatch.setattr(gpu, "why_not_compile", lambda: "no wheels")
+    said = refimpl("check-kernel", "a.py:scale")
+    assert said.status == 4 and said.err == "refimpl check-kernel: no wheels\n"
+
+
+def test_arguments_are_arrays_of_known_kinds_and_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "to_device", lambda array: array)
+    given = check_kernel.argument("float32[2,3]")
+    assert given.shape == (2, 3) and given.dtype == np.float32 and len(np.unique(given)) == 6
+    assert np.array_equal(given, check_kernel.argument("float32[2,3]"))
+    assert check_kernel.argument("int32[4]").tolist() == [0, 1, 2, 3]
+    assert [check_kernel.argument(text) for text in ("-7", str(2**64 - 1))] == [-7, 2**64 - 1]
+    half = check_kernel.argument("0.5")
+    assert half == 0.5 and isinstance(half, np.float32)
+    largest = check_kernel.LARGEST // 4
+    for text in (str(2**64), "text", "float32[x]", "complex9[2]", f"float32[{largest + 1}]",
+                 "float32[" + ",".join("1" * (check_kernel.MOST_AXES + 1)) + "]"):  # fmt: skip
+        with raises_naming(Fail, text.partition(",")[0]):
+            check_kernel.argument(text)

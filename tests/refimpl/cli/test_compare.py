@@ -52,18 +52,6 @@ def test_by_default_the_fastest_setup_of_every_paper_that_fits(refimpl: Command)
     assert [row["paper"] for row in rows if not row["fits"]] == ["baseline", "vDNN++"]
 
 
-@pytest.mark.matrix
-def test_a_papers_row_is_the_best_of_all_combinations_of_its_own_modules(refimpl: Command) -> None:
-    """VGG-16 on 12 GiB: SuperNeurons' offload with its own dynamic workspaces, at 1.31 × and not at 2.96 ×."""
-    asked = ("compare", "vgg16", "--batch", 256, "--budget", "12GiB", "--effort", 1, "--no-verify", "--json", *MACHINE)
-    rows = {row["paper"]: row for row in json.loads(refimpl(*asked).out)}
-    best = rows["SuperNeurons"]
-    assert (best["setup"], best["slots"]["algorithms"]) == ("superneurons-offload", "superneurons-dynamic")
-    assert best["seconds"]["iteration"] < 1.32 * best["seconds"]["baseline"]
-    (row,) = json.loads(refimpl(*asked[:-4], "--with", "superneurons-offload", "--json", *MACHINE).out)
-    assert row["seconds"] == best["seconds"]  # one question, one answer
-
-
 def test_a_long_search_says_in_the_bar_how_far_it_is() -> None:
     told: list[tuple[str, int]] = []
     setup = with_progress(PRESETS["combined"].setup, lambda name, by=1: told.append((name, by)))
@@ -78,16 +66,6 @@ def test_a_policy_that_refuses_what_is_set_says_so(refimpl: Command) -> None:
     assert rows["vDNN"]["fits"] and "combined chooses every slot itself" in rows["combined"]["why"]
     text = refimpl("compare", "lenet", "--algorithms", "memory", "--no-verify", *MACHINE).out
     assert "vdnn-dyn is refused: vdnn-dyn chooses offload and algorithms itself" in " ".join(text.split())
-
-
-@pytest.mark.slow
-def test_what_is_compared_with_is_the_baseline_without_a_limit(refimpl: Command) -> None:
-    """The search makes as many plans as --effort says; a budget without a limit leaves nothing to search."""
-    asked = ("compare", "lenet", "--effort", "5", *MACHINE)
-    first, _, second = refimpl(*asked, "--budget", "7MiB,1GiB").out.partition("\n\nlenet, ")
-    assert "baseline fails at" in first and "baseline fails at" not in second and "of at most" not in second
-    (line,) = (line for line in second.splitlines() if line.startswith("baseline "))
-    assert line.endswith("1.00 ×")
 
 
 def test_an_interval_of_each_slow_down_and_where_the_order_of_rows_holds(refimpl: Command) -> None:
@@ -125,12 +103,6 @@ def test_rows_are_asked_for_in_words(refimpl: Command) -> None:
     assert [row["slots"]["algorithms"] for row in rows] == ["performance", "memory"] * 2
 
 
-def test_not_fitting_as_json(refimpl: Command) -> None:
-    said = refimpl("compare", "vgg16", "--batch", 64, "--budget", "6900MiB", "--with", "baseline", "--json", *MACHINE)
-    (row,) = json.loads(said.out)
-    assert said.status == 0 and said.err == "" and row["fits"] is False and row["misfit"]["layer"]
-
-
 @pytest.mark.slow
 def test_a_picture_of_the_setups(refimpl: Command, tmp_path: Path) -> None:
     path = tmp_path / "compared.svg"
@@ -158,38 +130,6 @@ def test_what_all_rows_share_is_in_the_title(refimpl: Command) -> None:
     title, _, first, second, *_ = said.splitlines()
     assert title.endswith("budget 12 GiB · algorithms=memory")
     assert first.startswith("vdnn-all ") and second.startswith("baseline ")
-
-
-@pytest.mark.vdnnpp
-def test_without_the_join_the_stall_is_gone(refimpl: Command) -> None:
-    """On the demonstration network a short layer's copy hides under the long one after it."""
-    asked = ("vdnn-conv", "vdnn-conv join=no", "vdnnpp-conv")
-    said = refimpl("compare", "vdnnpp-demo", *(w for row in asked for w in ("--with", row)), "--machine", "gtx-970",
-                   "--json")  # fmt: skip
-    joined, free, plusplus = (row["seconds"] for row in json.loads(said.out))
-    assert joined["stall"] > 5 * free["stall"] and free["iteration"] < joined["iteration"]
-    assert plusplus["iteration"] <= 1.0001 * free["iteration"]
-
-
-def test_recompute_holds_for_every_row_that_does_not_say_otherwise(refimpl: Command) -> None:
-    rows = ("superneurons", "liveness=layer-wise", "vdnn-dyn", "superneurons-liveness recompute=none")
-    said = refimpl("compare", "lenet", *(w for row in rows for w in ("--with", row)), "--recompute", "speed", "--json",
-                   *MACHINE)  # fmt: skip
-    found = [(row["slots"]["recompute"], row["recomputed_layers"] > 0) for row in json.loads(said.out)]
-    assert found == [("speed-centric", True)] * 3 + [("none", False)]
-
-
-def test_a_long_line_goes_without_what_can_be_spared(refimpl: Command) -> None:
-    """The stages of SuperNeurons agree in nothing: with `least` their table has eleven columns."""
-    stages = ("superneurons-liveness", "superneurons-offload", "superneurons-recompute")
-    rows = (w for stage in stages for w in ("--with", stage))
-    asked = ("compare", "alexnet:superneurons", *rows, "--algorithms", "memory", "--no-verify")
-    for least, head in (("", "setup fits peak live out in rebuilt iteration stalled"),
-                        ("--least", "setup least peak live out in rebuilt iteration")):  # fmt: skip
-        lines = refimpl(*asked, *filter(None, [least]), "--machine", "k40c").out.splitlines()
-        assert lines[1].split() == head.split() and max(map(len, lines)) <= 100
-        numbers = [len(line.split()) for line in lines[2:8] if " s " in line]
-        assert len(numbers) == 3 and min(numbers) >= 10  # no figure is broken into two lines
 
 
 def test_several_budgets_are_tables_one_after_another(refimpl: Command, wrong: Wrong) -> None:

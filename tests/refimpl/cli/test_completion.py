@@ -39,24 +39,15 @@ def offered(line: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     ("line", "names"),
     [
         ("comp", {"compare"}),
-        ("list mod", {"modules"}),
-        ("plan vgg1", {"vgg11", "vgg16", "vgg19", "vgg116"}),
         ("plan alexnet:", {name for name in NETWORKS if name.startswith("alexnet:")}),
-        ("plan vgg16 --al", {"--algorithms"}),
         ("plan vgg16 --algorithms ", {"memory", "performance"}),
         ("plan vgg16 --policy ", {*PRESETS, *NEIGHBOURS}),
         ("plan vgg16 --machine ", {*MACHINES, "here", "mine.json"}),
-        ("plan vgg16 --catalogue o", {"own"}),
-        ("plan vgg16 --set li", {"liveness="}),
         ("plan vgg16 --set ", {f"{slot}=" for slot in (*MODULES, *SWITCHES)}),
         ("view vgg16 --set recompute=", {f"recompute={name}" for name in MODULES["recompute"]}),
-        ("plan vgg16 --set copy-streams=s", {"copy-streams=shared", "copy-streams=separate"}),
         ("compare vgg16 --with join=", {"join=yes", "join=no"}),
-        ("compare vgg16 --with vdnnpp-a", {"vdnnpp-all", "vdnnpp-alternate-conv"}),
         ("run lenet --data ", {"digits", "text", "synthetic", "mine.npz"}),
         ("reproduce v", {"vdnn", "vdnnpp"}),
-        ("fragmentation vgg16 --draw ", {"map", "bars"}),
-        ("plan vgg16 --batch ", set()),
         ("view lenet --out ", set()),  # the shell's own files
     ],
 )
@@ -65,31 +56,6 @@ def test_what_is_offered(line: str, names: set[str], tmp_path: Path, monkeypatch
     for name in ("mine.json", "mine.npz", "other"):
         (tmp_path / name).touch()
     assert offered(f"refimpl {line}", monkeypatch) == names
-
-
-def asked(line: str, **environment: str) -> str:
-    """What the command writes for a shell that completes a line."""
-    command = "import os; os.dup2(1, 8); os.dup2(2, 9); from refimpl.cli import main; main([])"
-    done = subprocess.run(
-        [sys.executable, "-c", command], capture_output=True, text=True, timeout=60,
-        env={**os.environ, "_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), **environment},
-    )  # fmt: skip
-    return done.stdout
-
-
-@pytest.mark.slow
-def test_bash_gets_the_part_after_its_word_break() -> None:
-    line = "refimpl plan vgg16 --set liveness=la"
-    assert asked(line, _ARGCOMPLETE_COMP_WORDBREAKS="\"'><=;|&(:").split() == ["layer-wise"]
-    assert asked(line, _ARGCOMPLETE_COMP_WORDBREAKS="").split() == ["liveness=layer-wise"]
-    assert asked("refimpl plan lenet --machine=k", _ARGCOMPLETE_COMP_WORDBREAKS="=:").split() == ["k40c"]
-
-
-@pytest.mark.slow
-def test_argcomplete_is_not_imported_unless_a_shell_asks() -> None:
-    command = "import sys; from refimpl.cli import main; main(['list']); print('argcomplete' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
-    assert done.stdout.endswith("False\n"), done.stderr
 
 
 #: What makes a shell complete `refimpl plan vgg16 --set liveness=lay`, without a terminal.

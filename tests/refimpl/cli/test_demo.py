@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import io
+import re
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import refimpl
 from kernels.targets import emulated, gpu
 from refimpl.backend import Evaluation, data
 from refimpl.cli import demonstration as demo
-from refimpl.cli import demonstration_pictures as pictures
 from refimpl.combined import COMBINED
 from refimpl.machine import Timeline
 from refimpl.names.networks import build
@@ -25,18 +24,6 @@ from refimpl.names.presets import PAPERS, PRESETS, Preset, combinations
 from refimpl.planner import Program
 from refimpl.report import style
 from refimpl.text import size
-from tests.refimpl.report.drawn import held
-
-
-@pytest.mark.slow
-def test_the_small_plans_are_proved_and_tight() -> None:
-    programs = demo.plan_digits((1, 8, 8))
-    for program in programs.values():
-        assert program.verify().peak_bytes == program.peak_bytes <= program.budget
-        with pytest.raises(refimpl.DoesNotFit):
-            refimpl.plan(program.network, refimpl.presets.baseline(), program.machine, 2 * program.budget)
-        assert program.budget == 1012736  # whatever the machine has measured
-    assert programs["vdnnpp-all"].counts.offloaded_bytes and programs["superneurons"].counts.recomputed_layers
 
 
 class Pupil:
@@ -61,16 +48,6 @@ def test_it_stops_once_it_has_learnt(digits: data.Data, right: list[float]) -> N
     assert done.right == right[:epochs]
     assert len(done.losses) == len(pupil.batches) == epochs * digits.per_epoch(demo.BATCH)
     assert len(set(pupil.batches)) == len(pupil.batches)  # shuffled in every epoch
-
-
-@pytest.mark.slow
-def test_what_was_learnt_is_drawn(tmp_path: Path, digits: data.Data) -> None:
-    random = np.random.default_rng(0)
-    predictions = random.dirichlet(np.ones(10), len(digits.test_images)).astype(np.float32)
-    program = SimpleNamespace(network=SimpleNamespace(name="any", batch=64), budget=1 << 21)
-    last = Evaluation(0.5, 0.3, predictions)
-    pictures.draw_learning(tmp_path / "digits.png", program, digits, [2.3, 1.0, 0.5], [0.3], last)  # type: ignore[arg-type]
-    assert (tmp_path / "digits.png").stat().st_size > 20_000
 
 
 @pytest.mark.slow
@@ -112,7 +89,7 @@ def test_all_of_it(
     assert min(drawn.values()) > 20_000
 
 
-@pytest.mark.parametrize("apart", [0.0, 0.9e-4, -0.9e-4, 1.1e-4, -1.1e-4, float("nan")])
+@pytest.mark.parametrize("apart", [0.9e-4, -1.1e-4, float("nan")])
 def test_losses_agree_if_none_is_far_from_the_cpus(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, digits: data.Data, apart: float
 ) -> None:
@@ -126,26 +103,6 @@ def test_losses_agree_if_none_is_far_from_the_cpus(
     program: Any = None
     assert demo.run_emulated(digits, program, losses) is (abs(apart) < 1e-4)
     assert f": {abs(apart):.0e} from" in capsys.readouterr().out or apart != apart
-
-
-@pytest.mark.slow
-@pytest.mark.emulated
-def test_the_emulated_gpu_comes_to_the_losses_of_the_cpu(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, digits: data.Data
-) -> None:
-    """A network of one layer here: each kernel of the demo's takes the emulated GPU half a second to translate."""
-    b = refimpl.Builder("one", (demo.BATCH, *digits.shape))
-    b.fc(10)
-    b.softmax()
-    program = refimpl.plan(b.build(), "baseline", "here", "64MiB")
-    with refimpl.backend.Trainer(program, "cpu", rate=demo.RATE) as trainer:
-        losses = demo.train(trainer, digits, 1).losses
-    assert demo.run_emulated(digits, program, losses)
-    said = capsys.readouterr().out
-    if "is not at hand" in said:
-        pytest.skip(said.strip())
-    assert f"losses {losses[0]:.6f}, " in said
-    assert not demo.run_emulated(digits, program, [losses[0], losses[1] + 0.01])
 
 
 def vgg16_under_each_paper(programs: dict[str, Program], said: str) -> None:
@@ -191,42 +148,41 @@ class Quick:
         return self.program.simulate()
 
 
-SMALL = Path(__file__).parent / "demo.txt"  #: what the demo says and draws, of small networks
-
-
-def said_and_drawn(folder: Path, digits: data.Data) -> str:
-    """All of it: a small network in place of VGG-16, and a trainer that learns at once."""
-    found, out = list[str](), io.StringIO()
+def test_the_demo_says_and_draws_what_it_planned_and_trained(
+    tmp_path: Path, digits: data.Data, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A small network in place of VGG-16, and a trainer that learns at once."""
     networks = SimpleNamespace(
         vgg16=lambda batch: build("tiny-vgg", batch), tiny_resnet=lambda batch, shape: build("lenet", batch)
     )
     machines = SimpleNamespace(titan_x=refimpl.machines.titan_x, here=refimpl.machines.titan_x)
-    clock = iter([100.0, 107.4])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demo, "refimpl", SimpleNamespace(networks=networks, machines=machines, plan=refimpl.plan))
-        patch.setattr(demo, "BUDGET", 30 << 20)
-        patch.setattr(demo, "SHARE", 0.95)
-        patch.setattr(demo, "PAPERS", ("baseline", "vDNN", "combined"))
-        some = {"baseline": "baseline", "vDNN": "vdnn-all", "combined": "accudnn"}  # the search takes longer
-        patch.setattr(demo, "combinations", lambda paper: [PRESETS[some[paper]].setup])
-        patch.setattr(demo, "Trainer", Quick)
-        patch.setattr(demo, "run_emulated", lambda *given: out.write(f"emulated: {given[2][:4]}\n") > 0)
-        patch.setattr(demo, "write_page", lambda path, *_, **given: path.write_text(str(sorted(given))))
-        patch.setattr(demo, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-        patch.setattr(data, "digits", lambda: digits)
-        patch.setattr(style, "save", lambda figure, path: found.append(f"{path.name}\n{held(figure)}"))
-        patch.setenv("COLUMNS", "100")
-        with contextlib.redirect_stdout(out):
-            status = demo.main(folder, "cpu")
-    return "\n".join([out.getvalue().replace(str(folder), "…"), f"[{status}]\n", *found])
+    clock, drawn, pages, emulated = iter([100.0, 107.4]), dict[str, Figure](), dict[str, Program](), list[Any]()
+    some = {"baseline": "baseline", "vDNN": "vdnn-all", "combined": "accudnn"}  # the search takes longer
 
+    def noted(_: object, program: Program, losses: list[float]) -> bool:
+        emulated.append(losses)
+        return True
 
-def test_the_demo_says_and_draws_the_same(tmp_path: Path, digits: data.Data) -> None:
-    assert said_and_drawn(tmp_path, digits) == SMALL.read_text(encoding="utf-8"), (
-        "python -m tests.refimpl.cli.test_demo"
-    )
+    monkeypatch.setattr(demo, "refimpl", SimpleNamespace(networks=networks, machines=machines, plan=refimpl.plan))
+    monkeypatch.setattr(demo, "BUDGET", 30 << 20)
+    monkeypatch.setattr(demo, "SHARE", 0.95)
+    monkeypatch.setattr(demo, "PAPERS", (*some,))
+    monkeypatch.setattr(demo, "combinations", lambda paper: [PRESETS[some[paper]].setup])
+    monkeypatch.setattr(demo, "Trainer", Quick)
+    monkeypatch.setattr(demo, "run_emulated", noted)
+    monkeypatch.setattr(demo, "write_page", lambda path, program, *_, **__: pages.update({path.name: program}))
+    monkeypatch.setattr(demo, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr(data, "digits", lambda: digits)
+    monkeypatch.setattr(style, "save", lambda figure, path: drawn.update({path.name: figure}))
+    assert demo.main(tmp_path, "cpu") == 0
 
-
-if __name__ == "__main__":
-    with TemporaryDirectory() as name:
-        SMALL.write_text(said_and_drawn(Path(name), data.digits()), encoding="utf-8")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "on a GPU of 30 MiB" in said and "does not fit: the least budget is 54 MiB" in said
+    assert re.search(r"combined 30 MiB \S+ MiB 1\.\d\d × copies \d+ MiB out and in", said)
+    assert "a third of the" in said and said.count("as planned after 1 epoch: loss 2.250000, accuracy 96.7%") == 2
+    assert "losses of all 22 iterations are the same, to the last bit" in said and "7 seconds. next:" in said
+    assert [losses[:4] for losses in emulated] == [[2.25, 1.5, 0.75, 2.25]]
+    assert {*pages} == {"vgg16.html", "digits-vdnnpp-all.html", "digits-superneurons.html"}
+    assert {*drawn} == {"vgg16.png", "vgg16-copies.png", "memory.png", "addresses.png", "timeline.png", "digits.png"}
+    legend = [text.get_text().partition(":")[0] for text in drawn["vgg16.png"].legends[0].get_texts()]
+    assert legend == [*some] and all(figure.texts for figure in drawn.values())

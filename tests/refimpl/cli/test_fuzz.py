@@ -1,4 +1,4 @@
-"""Lines drawn at random for the whole command: none ends in a traceback, a hang, or invalid JSON."""
+"""Lines drawn at random for the commands that take one network: none ends in a traceback, a hang, or invalid JSON."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from typing import Any
 
 import pytest
 
-from refimpl.cli import main, parser, profile, resolve
+from refimpl.cli import main, parser, resolve
 from refimpl.cli.parser import Fail
 from refimpl.names.modules import MODULES, SWITCHES
 from refimpl.names.presets import PRESETS
 from refimpl.planner import SLOTS
-from refimpl.studies.bench import command as bench
-from refimpl.studies.reproduce import Paper
 
 SECONDS = 60  #: that a line may take; the slowest of 5,000 takes a few
 
@@ -60,16 +58,12 @@ VALUES: dict[str, tuple[str, ...]] = {
     "machine": ("titan-x", "gtx-970", "here", "profile.json"), "catalogue": ("own", "cudnn4"),
     "step": ("1", "conv2", "99"), "steps": ("1", "5"), "epochs": ("1",), "rate": ("0.1",), "momentum": ("0.9",),
     "decay": ("0",), "seed": ("3",), "data": ("digits", "synthetic", "text.npz"), "turns": ("1",),
-    "limit": ("1",), "allocator": ("best-fit", "block-heap"), "log": ("log.csv",), "family": ("conv", "gemm"),
-    "only": ("nothing",), "iterations": ("1",), "device": ("cpu",), "picture": ("a.png", "a.svg"),
-    "out": ("made", "a.csv", "a.pickle", "a.json"),
-    "workers": ("1", "8", "8,64,4096"), "link": ("10Gbit", "1.25GB/s", "9e9"), "latency": ("0.00002", "0"),
-    "baseline": ("caffe-bvlc", "layer-wise"), "base_batch": ("1", "256"), "base_rate": ("0.1",), "images": ("1", "999"),
-    "tuned": ("tuned.json", "text.json"), "most": ("0", "2"), "points": ("2", "3"), "jobs": ("1",),
-    "time_limit": ("0.1", "1"),
+    "limit": ("1",), "allocator": ("best-fit", "block-heap"), "family": ("conv", "gemm"), "picture": ("a.png", "a.svg"),
+    "out": ("made", "a.csv", "a.pickle", "a.json"), "jobs": ("1",),
 }  # fmt: skip
 
-OFTEN = ("plan", "compare", "run", "view")  #: commands with most options
+DRAWN = ("list", "summary", "plan", "compare", "run", "view", "export")
+OFTEN = ("plan", "compare", "run")  #: commands with most options
 RARE = {"picture": 0.05, "largest_batch": 0.05, "least": 0.1}  #: what takes a second is drawn less often
 SENSE = 0.8  #: share of the values that make sense
 
@@ -83,7 +77,7 @@ def drawn_line(draw: random.Random) -> list[str]:
             return [*line, draw.choice(NONSENSE)]
         if line and draw.random() < 0.2:  # `list` alone
             break
-        often = [*below.choices, *3 * OFTEN] if not line else [*below.choices]
+        often = [*DRAWN, *3 * OFTEN] if not line else [*below.choices]
         name = draw.choice(often)
         line, command = [*line, name], below.choices[name]
     sense = draw.choice((SENSE, SENSE, 1))
@@ -147,56 +141,20 @@ def fault_of(line: list[str]) -> tuple[int | None, str]:
 
 @pytest.fixture
 def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is trained or measured, and files are written into a folder of the test's own."""
+    """Nothing is trained, and files are written into a folder of the test's own."""
     from kernels.targets import machine_code
-    from kernels.targets.cpu import threads
-    from refimpl.cli import demonstration
-    from refimpl.machine import measure
-    from refimpl.studies.bench import attention_and_block as attention_bench
-    from refimpl.studies.bench import emulated_gpu as emulated_bench
-    from refimpl.studies.bench import kernels as kernels_bench
-    from refimpl.studies.bench import plan_times as planner_bench
-    from refimpl.studies.bench import training as training_bench
-    from refimpl.studies.challenge import command as challenge
-    from refimpl.studies.optimum import bound, setups
-    from refimpl.studies.optimum import command as optimum
-    from refimpl.studies.pareto import command as pareto_command
-    from refimpl.studies.pareto import points as pareto
-    from refimpl.studies.transformers import command as transformers
 
     def refused(*_: Any, **__: Any) -> Any:
         raise Fail("nothing is measured here")
 
-    for place, name in (
-        (resolve, "trainer"), (measure, "measure"), (kernels_bench, "run"),
-        (planner_bench, "run"), (training_bench, "run"), (emulated_bench, "run"), (attention_bench, "run"),
-        (demonstration, "main"), (transformers, "planned"), (challenge, "planned"),
-    ):  # fmt: skip
-        monkeypatch.setattr(place, name, refused)
-    monkeypatch.setattr(challenge, "drawn", lambda seed: [])  # whose baselines take seconds
-    papers, solve = setups.of_papers(), bound.Programme.solve  # all setups take a minute, and so may the solver
-    for place in (optimum, pareto_command):
-        monkeypatch.setattr(place, "of_papers", lambda: dict([*papers.items()][-3:]))
-    monkeypatch.setattr(bound.Programme, "solve", lambda self, time_limit: solve(self, min(time_limit, 0.1)))
-    monkeypatch.setattr(optimum, "MOST", 2)
-    point = pareto.ParetoCase.solve  # the combined policy searches for long
-    monkeypatch.setattr(pareto.ParetoCase, "solve", lambda *of: None if of[2].curve == pareto.COMBINED else point(*of))
-    for module in (threads, pareto_command):  # the worker processes would have none of these patches
-        monkeypatch.setattr(module, "cores", lambda: 1)
+    monkeypatch.setattr(resolve, "trainer", refused)
     monkeypatch.setattr(machine_code, "why_not", lambda: "not here")
-    monkeypatch.setattr(Paper, "measured", refused)
-    monkeypatch.setattr(Paper, "parts", lambda self: {})
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder.png").mkdir()
     for name in ("text.json", "text.npz", "text.csv", "text.py"):
         (tmp_path / name).write_text("neither this nor that\n")
     (tmp_path / "broken.py").write_text("raise SystemExit(3)\n")
-    assert bench and profile  # imported, so that the patches above are those that they see
-    with contextlib.redirect_stdout(io.StringIO()):
-        main(["view", "lenet", "--batch", "2", "--machine", "titan-x", "--out", "log.csv"])
-    with open("tuned.json", "w") as file, contextlib.redirect_stdout(file):
-        main(["tune", "lenet", "--machine", "titan-x", "--budget", "5MiB", "--json"])
 
 
 def faults(count: int, seed: int) -> tuple[Counter[int | None], list[str]]:

@@ -197,7 +197,7 @@ def test_the_command_shows_sources(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["plan lenet --policy baseline", "compare lenet --with baseline", "trace lenet --out t.json",
+    ["plan lenet --policy baseline", "compare lenet --with baseline", "view lenet --out t.json",
      "export lenet --policy vdnn-all --out e.py", "view lenet --policy baseline --out v.html"],
 )  # fmt: skip
 def test_commands_take_the_file(
