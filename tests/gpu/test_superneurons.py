@@ -17,6 +17,7 @@ from refimpl.planner import Allocate, Launch, Program, Setup, plan
 from refimpl.studies.reproduce import measured
 from refimpl.studies.reproduce.superneurons import measured as superneurons_measured
 from tests.gpu_device import BACKEND, sized
+from tests.matrix import diagonal
 from tests.refimpl.backend.running import MACHINE, differing, trained, trainer
 from tests.refimpl.modules import least_bytes, least_plan
 from tests.refimpl.plainly import draw_batch
@@ -41,7 +42,8 @@ SETUPS = {
     **{f"all, {way}": wanted("superneurons", recompute=way) for way in WAYS},
 }
 RATE = 0.01  #: with the rate of other tests LeNet diverges, on any device
-NETWORKS = ("lenet", "tiny-vgg", "tiny-resnet", "tiny-inception")
+NAMES = ("lenet", "tiny-vgg", "tiny-resnet", "tiny-inception")
+NETWORKS = (*NAMES, *(f"{name}:superneurons" for name in NAMES))
 
 
 def held(program: Program) -> Program:
@@ -54,8 +56,9 @@ def tight(network: Network, label: str, **modules: Any) -> Program:
     return least_plan(network, SETUPS[label].replace(**modules), MACHINE)
 
 
-@pytest.mark.parametrize("label", SETUPS)
-@pytest.mark.parametrize("name", [*NETWORKS, *(f"{name}:superneurons" for name in NETWORKS)])
+@pytest.mark.parametrize(
+    ("name", "label"), diagonal([*NETWORKS, *(f"{name}:superneurons" for name in NETWORKS)], SETUPS)
+)
 def test_no_preset_changes_a_bit_and_the_peak_is_the_predicted(name: str, label: str) -> None:
     program = tight(build(name, sized(16, 4)), label)
     with trainer(program, backend=BACKEND, rate=RATE) as made:

@@ -7,29 +7,21 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
-import signal
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cuda.bindings import driver as driver_api
 
 from kernels.targets import gpu
 from kernels.targets.shim import cuda
-from refimpl.backend import DeviceFailed, NotFinite, RunError, Trainer
+from refimpl.backend import DeviceFailed, Trainer
 from refimpl.backend.cuda import CudaDevice, CudaReplay
-from refimpl.backend.cuda_host import checked
-from refimpl.machine import Tier
 from refimpl.names import presets
 from refimpl.names.networks import build
-from refimpl.planner import COMPUTE, CopyIn, CopyOut, Launch, Program, Record, Wait, plan
-from refimpl.superneurons import UnifiedTensorPool
-from tests.messages import raises_naming
-from tests.refimpl.backend.running import MACHINE, small_network, small_program
-from tests.refimpl.modules import OffloadSome, PrefetchAhead, least_plan, setup
+from refimpl.planner import COMPUTE, CopyIn, CopyOut, Launch, Program, Record, Wait
+from tests.refimpl.backend.running import MACHINE, small_program
+from tests.refimpl.modules import OffloadSome, PrefetchAhead, least_plan
 from tests.refimpl.plainly import draw_batch
 
 
@@ -169,73 +161,6 @@ def test_evaluating_allocates_nothing_once_it_is_ready(trainer: Trainer) -> None
     assert {note.stream for note in notes} <= {int(stream.handle) for stream in on_gpu(trainer).streams}
 
 
-def test_only_what_takes_a_setting_is_bound_again(trainer: Trainer) -> None:
-    replay = trainer.replay
-    assert isinstance(replay, CudaReplay)
-
-    def changed(**settings: float) -> set[str]:
-        before = list(replay._actions)
-        replay.set({**trainer._settings(), **settings})
-        positions = {
-            position
-            for position, instruction in enumerate(trainer.program.instructions)
-            if isinstance(instruction, Launch)
-            and before[replay._first[position]] is not replay._actions[replay._first[position]]
-        }
-        assert len(before) == len(replay._actions)
-        launches = (trainer.program.instructions[position] for position in positions)
-        return {launch.call.function for launch in launches if isinstance(launch, Launch)}
-
-    replay.set(trainer._settings())
-    assert changed() == set()
-    dropout = {"dropout.forward", "dropout.backward"} if "dropout" in kinds_of_layers(trainer) else set()
-    assert changed(iteration=77) == dropout
-    replay.set(trainer._settings())
-    assert changed(rate=0.7) == {"sgd.update"}
-
-
-def kinds_of_layers(trainer: Trainer) -> set[str]:
-    return {layer.kind for layer in trainer.network.layers}
-
-
-def test_the_state_goes_in_and_out(trainer: Trainer, tmp_path: Path) -> None:
-    state = trainer.state()
-    drawn = {name: np.full_like(values, i) for i, (name, values) in enumerate(state.items())}
-    trainer.load_state(drawn)
-    assert all(np.array_equal(values, drawn[name]) for name, values in trainer.state().items())
-    trainer.save(tmp_path / "here.npz")
-    trainer.load_state(state)
-    trainer.restore(tmp_path / "here.npz")
-    assert all(np.array_equal(values, drawn[name]) for name, values in trainer.state().items())
-
-
-def test_a_timeline_has_every_launch_and_copy(trainer: Trainer) -> None:
-    timeline = trainer.timeline()
-    work = [i for i in trainer.program.instructions if isinstance(i, (Launch, CopyIn, CopyOut))]
-    assert [span.instruction for span in timeline.spans] == work
-    assert not timeline.simulated and timeline.machine == "emulated GPU"
-    assert all(0 <= span.start <= span.end <= timeline.seconds for span in timeline.spans)
-
-
-def test_a_nan_stops_an_iteration_before_backward(trainer: Trainer) -> None:
-    losses = trainer.network.losses
-    trainer.device.write(trainer.program.resident[losses], np.full(losses.shape, np.nan, np.float32))
-
-    def step() -> None:
-        with pytest.raises(NotFinite):
-            trainer.step(*draw_batch(trainer.network))
-
-    trainer._find_culprit = lambda batch, loss: NotFinite("x", "the loss is not a number")  # type: ignore[method-assign]
-    launches = sum(note.what == b"launch" for note in noted(step))
-    forward = sum(
-        len(launches_of(trainer, position))
-        for position, instruction in enumerate(trainer.program.instructions)
-        if isinstance(instruction, Launch) and position <= trainer._gate
-    )
-    assert launches == forward
-    assert trainer.iteration == 1
-
-
 def test_everything_is_given_back(program: Program) -> None:
     before = held()
     trainer = Trainer(program, backend="cuda")
@@ -269,85 +194,3 @@ def test_memory_that_is_refused(program: Program, monkeypatch: Any, module: Any,
             Trainer(program, backend="cuda")
     assert "\n" not in str(caught.value)
     assert held() == before
-
-
-# -- tiers -------------------------------------------------------------------------------------------------------------
-
-
-def tiered(*tiers: Tier) -> Program:
-    """Every map leaves, for the first of the tiers."""
-    wanted = setup(offload=OffloadSome(), prefetch=PrefetchAhead(2), pinned=UnifiedTensorPool())
-    return plan(small_network(), wanted, MACHINE.with_tiers(tiers), 1 << 30)
-
-
-def test_the_peer_tier_is_memory_of_a_second_gpu() -> None:
-    program, before = tiered(Tier("peer", 2048), Tier("host")), held()
-    copies = [i for i in program.instructions if isinstance(i, (CopyIn, CopyOut)) and i.tier == "peer"]
-    assert 0 < len(copies) < sum(isinstance(i, (CopyIn, CopyOut)) for i in program.instructions)
-    driver.emulated_set_devices(2)
-    try:
-        with Trainer(program, backend="cuda") as trainer:
-            trainer.device.write(program.resident[program.network.losses], np.zeros(3, np.float32))
-            notes = noted(lambda: trainer.step(*draw_batch(program.network)))
-            device = on_gpu(trainer)
-            assert device._peer is not None
-            base, peer = device._base, int(device._peer._pointer)
-            wanted = []
-            for i in copies:
-                ends = peer + i.pinned_address, base + i.address
-                wanted.append(
-                    (int(device.streams[i.stream].handle), *(ends if i.op == "copy out" else ends[::-1]), i.nbytes)
-                )
-            moved = [note for note in notes if note.what == b"copy on"]
-            assert [(note.stream, note.device, note.host, note.bytes) for note in moved] == wanted
-            assert held() == before + 3
-    finally:
-        driver.emulated_set_devices(1)
-    assert held() == before
-
-
-@pytest.mark.parametrize(
-    ("name", "error", "says"),
-    [
-        ("peer", DeviceFailed, "GPU"),
-        ("remote", RunError, "remote"),
-    ],
-)
-def test_a_tier_that_is_not_there_is_refused_in_one_line(name: str, error: type[Exception], says: str) -> None:
-    program, before = tiered(Tier(name), Tier("host")), held()
-    with raises_naming(error, says):
-        Trainer(program, backend="cuda")
-    assert held() == before
-
-
-def test_a_copy_that_fails_says_so_and_the_trainer_knows(trainer: Trainer) -> None:
-    replay: Any = trainer.replay
-    position = next(p for p, i in enumerate(trainer.program.instructions) if isinstance(i, CopyOut))
-
-    def fail(_: Any) -> None:
-        checked((driver_api.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS,), "a copy")
-
-    replay._actions[replay._first[position]] = fail, None
-    with raises_naming(DeviceFailed, "GPU", "CUDA_ERROR_ILLEGAL_ADDRESS"):
-        trainer.step(*draw_batch(trainer.network))
-    with raises_naming(RunError, "checkpoint"):
-        trainer.step(*draw_batch(trainer.network))
-
-
-def test_ctrl_c_waits_for_the_end_of_the_iteration(trainer: Trainer) -> None:
-    replay: Any = trainer.replay
-    act, argument = replay._actions[10]
-
-    def strike(given: Any) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        act(given)
-
-    replay._actions[10] = strike, argument
-    before = trainer.iteration
-
-    def step() -> None:
-        with pytest.raises(KeyboardInterrupt):
-            trainer.step(*draw_batch(trainer.network))
-
-    assert len(noted(step)) == len(list(expected(trainer)))
-    assert trainer.iteration == before + 1

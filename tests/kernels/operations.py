@@ -26,10 +26,11 @@ from kernels.fast import attention, gemm, pool
 AWKWARD = ((1, 1, 1, 1), (2, 70, 5, 9), (3, 2, 53, 67), (1, 3, 17, 241), (300, 2, 1, 2))
 #: A number; a tile of four a thread and one more; several; a block and one number less or more; many blocks.
 LENGTHS = (1, 1025, 4099, 255, 257, 1023, 1024, 70_000)
+LARGE = 1_000  #: the generator that draws maps and rows of numbers that fill a GPU
 
 
 class Draw(np.random.Generator):
-    """A generator that knows its number: the first ones draw awkward sizes, a negative one small sizes."""
+    """A generator that knows its number: the first ones draw awkward sizes, a negative one small sizes, LARGE large."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(np.random.PCG64(abs(seed)))
@@ -71,12 +72,16 @@ def size(random: Draw, *values: Any) -> Any:
 
 
 def maps(random: Draw) -> np.ndarray:
+    if random.seed == LARGE:
+        return normal(random, 8, 64, 57, 55)
     if 0 <= random.seed < len(AWKWARD):
         return normal(random, *AWKWARD[random.seed])
     return normal(random, between(random, 1, 3), between(random, 1, 6), *pair(random, 1, 6 if random.small else 13))
 
 
 def numbers(random: Draw) -> np.ndarray:
+    if random.seed == LARGE:
+        return normal(random, 1 << 22)
     if 0 <= random.seed < len(LENGTHS):
         return normal(random, LENGTHS[random.seed])
     return normal(random, between(random, 1, 300 if random.small else 5000))

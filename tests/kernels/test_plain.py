@@ -44,9 +44,9 @@ def seeds() -> range:
     return range(settings().max_examples * 4 // 5)
 
 
-def close(name: str, found: list[np.ndarray], expected: list[np.ndarray], seed: int) -> None:
+def close(name: str, found: list[np.ndarray], expected: list[np.ndarray], seed: int, room: float = 1e-5) -> None:
     """Relative to the largest number of an array; the plain kernels add up all values of a set, one after the other."""
-    room = 1e-4 if name == "layernorm and rmsnorm" else 1e-5
+    room = 1e-4 if name == "layernorm and rmsnorm" else room
     for place, (one, other) in enumerate(zip(found, expected, strict=True)):
         largest = np.abs(other[np.isfinite(other)]).max(initial=1e-3)
         np.testing.assert_allclose(one, other, rtol=0, atol=room * largest, err_msg=f"{place}, seed {seed}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -117,13 +118,12 @@ def pytorch_twin(kind: str) -> Iterator[str]:
         yield "refimpl.studies.bench.pytorch does not know it"
 
 
-def gpu_and_emulated_cases(kind: str) -> Iterator[str]:
-    from tests.gpu.test_kernels import CASES
+def drawn_operations(kind: str) -> Iterator[str]:
+    """They test fast kernels beside plain ones, and all of them on a GPU."""
+    from tests.kernels.operations import OPERATIONS
 
-    for family in families(kind):
-        for direction in ("forward", "backward"):
-            if not any(case.name.startswith(f"{family}.{direction}") for case in CASES):
-                yield f"tests/gpu/test_kernels.py has no case of {family}.{direction}"
+    words = set(re.findall(r"\w+", " ".join(OPERATIONS)))
+    yield from (f"tests/kernels/operations.py draws nothing of {family}" for family in families(kind) - words)
 
 
 def checked_cases(kind: str) -> Iterator[str]:
@@ -195,7 +195,7 @@ def docs(kind: str) -> Iterator[str]:
 PLACES: dict[str, Callable[[str], Iterator[str]]] = {
     place.__name__: place
     for place in (
-        builder, forward_and_backward, numpy_twin, pytorch_twin, gpu_and_emulated_cases, checked_cases, machine_code,
+        builder, forward_and_backward, numpy_twin, pytorch_twin, drawn_operations, checked_cases, machine_code,
         bench, drawn, values_to_start_from, costs, importers, docs,
     )
 }  # fmt: skip

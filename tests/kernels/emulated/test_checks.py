@@ -184,11 +184,13 @@ def test_a_barrier_left_out_is_noticed() -> None:
 def test_every_barrier_of_every_kernel_left_out_is_noticed() -> None:
     """In the calls that tests/gpu makes: without the barrier one of them has a race, or reads what is not written."""
     from kernels.targets.launch import Kernel, bind
-    from tests.gpu.test_kernels import CASES, on_gpu
+    from tests.gpu.test_kernels import CASES, OnGpu
+    from tests.kernels.operations import FAST, Draw
 
     callers: dict[Kernel, list[Callable[[], list[str]]]] = {}
-    for case in CASES:
-        launches = bind(case.run, on_gpu(case.arrays()), None)
+    for operation in CASES.values():
+        launches: list[Any] = []
+        operation(OnGpu(FAST, lambda function, given, named: launches.extend(bind(function, *given, **named))), Draw(0))  # noqa: B023
 
         def call(launches: list[Any] = launches) -> list[str]:
             try:

@@ -33,8 +33,6 @@ from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from tests.refimpl.importing import any_module_survey  # noqa: E402
-
 MIB = 1 << 20
 
 
@@ -313,11 +311,6 @@ def test_a_named_loss_is_pytorchs_own(loss: str, operator: str, shape: tuple[int
     assert [layer.shape for layer in made] == [wanted]
 
 
-def test_a_gpu_keeps_a_byte_of_dropouts_mask() -> None:
-    kept = {keeps: described("maps", keeps)[1].layer("drop").outputs[1].nbytes for keeps in ("pytorch", "pytorch-cpu")}
-    assert kept == {"pytorch": 16 * 32 * 16 * 16, "pytorch-cpu": 4 * 16 * 32 * 16 * 16}
-
-
 def test_autocast_keeps_maps_of_two_bytes() -> None:
     module, network = described("windows", autocast="bfloat16")
     with torch.autocast("cpu", torch.bfloat16):
@@ -367,12 +360,6 @@ def test_what_a_plan_does_not_count_is_an_item_with_its_range() -> None:
     assert "not counted: the context" in told and "67% of the bytes opaque" in told
     own = refimpl.plan(refimpl.networks.lenet(batch=8), "baseline", "titan-x", "12GiB")
     assert uncounted(own) == [] and "not counted" not in plan_table(own, own.simulate()).text()
-
-
-def test_the_page_has_the_rows_of_the_survey() -> None:
-    text, rows = any_module_survey.PAGE.read_text(encoding="utf-8"), any_module_survey.read()
-    assert any_module_survey.with_rows(text, rows) == text
-    assert all(len(row["plan_seconds"]) == 9 for row in rows if "layers" in row)
 
 
 def test_what_cannot_be_exported_is_refused_with_the_users_own_line() -> None:

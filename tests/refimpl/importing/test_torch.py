@@ -23,18 +23,14 @@ from torch.nn import functional  # noqa: E402
 from tests.messages import raises_naming  # noqa: E402
 from tests.refimpl.importing.torchvision_models import (  # noqa: E402
     AGREES,
-    MODELS,
-    POLICIES,
     OurSides,
     by_torch,
     by_us,
     described,
     errors,
-    row,
     torchvision_models,
     zero_by_mathematics,
 )
-from tests.refimpl.importing.torchvision_survey import TRAINED, trained_row  # noqa: E402
 
 SHAPE = (4, 4, 12, 12)
 PAGE = Path(__file__).parents[3] / "docs" / "your-own-network.md"
@@ -405,26 +401,6 @@ def test_a_network_of_the_zoo_is_torchvisions_layer_for_layer(name: str) -> None
         assert layer.options.keys() == its.options.keys(), layer
         for option, value in layer.options.items():
             assert its.options[option] == (pytest.approx(value) if isinstance(value, float) else value), layer
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("name", MODELS)
-def test_a_model_of_torchvision_is_the_same_network_both_ways_and_computes_what_pytorch_does(name: str) -> None:
-    torchvision_or_skip()
-    found = row(name)
-    assert found["parameters_equal"] and found["same_both_ways"]
-    assert found["planned"] == list(POLICIES)
-    for what, error in found["ours"].items():  # a hard Swish's slope jumps, on PyTorch's side of it, too
-        assert error < max(AGREES, 2 * found["pytorch"][what]), (what, found)
-    assert found["furthest"] < 1e-2, found
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("name", TRAINED)
-def test_a_model_of_torchvision_trains_in_three_fifths_of_the_memory(name: str) -> None:
-    torchvision_or_skip()
-    found = trained_row(name)
-    assert found["same_bits"] and found["same_bits_from_file"]
 
 
 def test_a_network_names_the_layer_of_each_node_of_the_export() -> None:

@@ -32,15 +32,13 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 import refimpl
+from refimpl.report.markdown import markdown_table, put_between
 from refimpl.torch import Meter, Planned, Transfers
 from refimpl.torch.transfers import storage_bytes
-from tests.refimpl.importing.torchvision_survey import mib, table
-from tests.refimpl.torch.carried_out import at_half
-from tests.refimpl.torch.small_models import beside
+from tests.refimpl.torch.small_models import at_half, beside, mib
 from tests.refimpl.torch.trained_modules import Beside
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "in_pytorch.md"
-BEGIN, END = "<!-- begin beside others -->\n\n", "\n\n<!-- end beside others -->"
 #: Model → its blocks, by the names of the lists that hold them.
 BLOCKS = {
     "resnet18": ("layer1", "layer2", "layer3", "layer4"),
@@ -216,7 +214,7 @@ def alike(right: dict[str, Any], found: dict[str, Any], asked: Callable[[str], b
     """Whether these tensors have the same bits."""
     names = [name for name in right if asked(name)]
     other = sum(name not in found or not torch.equal(right[name], found[name]) for name in names)
-    return "–" if not names else "the same" if not other else f"**{other} of {len(names)} differ**"
+    return "–" if not names else "the same" if not other else f"{other} of {len(names)} differ"
 
 
 def page(rows: dict[str, list[list[str]]]) -> str:
@@ -226,8 +224,8 @@ def page(rows: dict[str, list[list[str]]]) -> str:
     for name, its in rows.items():
         shape = beside(name).x.shape
         size = f"{shape[0]} × {shape[1]} tokens" if len(shape) == 2 else f"{shape[0]} of {shape[-1]}²"
-        lines += table([f"{name}, {size}", *head[1:]], its)
-    return "\n".join(lines).strip()
+        lines.append(markdown_table([f"{name}, {size}", *head[1:]], its))
+    return "\n\n".join(lines)
 
 
 def main(arguments: list[str]) -> None:
@@ -235,8 +233,7 @@ def main(arguments: list[str]) -> None:
     made = page({name: rows_of(name) for name in arguments or BLOCKS})
     print(made)
     if not arguments:
-        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}{made}{END}{rest.partition(END)[2]}", encoding="utf-8")
+        PAGE.write_text(put_between(PAGE.read_text(encoding="utf-8"), "beside others", made), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -21,13 +21,12 @@ import torch
 from torch import nn
 
 import refimpl
+from refimpl.report.markdown import markdown_table, put_between
 from refimpl.torch import Planned, Transfers
 from refimpl.torch.running_again import NodeRun
-from tests.refimpl.importing.torchvision_survey import table
 from tests.refimpl.torch.trained_modules import program_of
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "in_pytorch-evidence.md"
-BEGIN, END = "<!-- begin cost of hooks -->\n\n", "\n\n<!-- end cost of hooks -->"
 POLICIES = ("baseline", "vdnn-all", "superneurons", "accudnn")
 BLOCKS = 20
 TINY, LAYER = (2, 8, 4), (8, 32, 28)  #: images, channels, height and width; with the second a layer takes about 1 ms
@@ -126,16 +125,12 @@ def page(tiny: list[HooksCost], layers: list[HooksCost]) -> str:
         row += [f"{other.ratio:.3f}", met(other.ratio, RATIO, f"{RATIO}"), f"{other.planned / other.plain:.3f}"]
         cells.append(row)
     node, layer = tiny[0].plain / tiny[0].nodes * 1e6, layers[0].plain / layers[0].nodes * 1e3
-    return "\n".join(
-        [
-            f"Plain PyTorch takes {node:.0f} µs a node on the tiny images, and {layer:.1f} ms a layer on the others.",
-            *table(head, cells),
-        ]
-    )
+    said = f"Plain PyTorch takes {node:.0f} µs a node on the tiny images, and {layer:.1f} ms a layer on the others."
+    return f"{said}\n\n{markdown_table(head, cells)}"
 
 
 def met(found: float, asked: float, text: str) -> str:
-    return f"{text}: {'met' if found <= asked else '**missed**'}"
+    return f"{text}: {'met' if found <= asked else 'missed'}"
 
 
 def keep_freed_memory() -> None:
@@ -150,8 +145,7 @@ def main() -> None:
     keep_freed_memory()
     made = page(costs(TINY, 100), costs(LAYER, 12))
     print(made)
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}{made}{END}{rest.partition(END)[2]}", encoding="utf-8")
+    PAGE.write_text(put_between(PAGE.read_text(encoding="utf-8"), "cost of hooks", made), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+import refimpl
+from refimpl.planner import DoesNotFit, Program
 from tests.refimpl.importing.torchvision_models import torchvision_models
 from tests.refimpl.torch.trained_modules import Beside
 
@@ -53,3 +55,20 @@ def beside(name: str, size: int | None = None, batch: int | None = None) -> Besi
     given: dict[str, Any] = {"aux_logits": False, "init_weights": False} if name in AUXILIARY else {}
     given |= {"image_size": size} if name.startswith("vit") else {}
     return Beside(getattr(torchvision, name)(num_classes=10, **given).train(), (batch, 3, size, size))
+
+
+def at_half(network: Any, policy: str) -> tuple[Program, float]:
+    """The plan, and the share of the maps held by plain PyTorch that its budget leaves room for."""
+    held = refimpl.plan(network, "baseline", "titan-x", "1000GiB").decisions()["predicted"]["held"]
+    gradients = sum(tensor.nbytes for tensor in network.managed if tensor.kind == "weight gradient")
+    stays = network.resident_bytes + gradients  # at the end of backward, whatever the plan
+    for tenths in range(5, 21):
+        try:
+            return refimpl.plan(network, policy, "titan-x", int(stays + tenths / 10 * held)), tenths / 10
+        except DoesNotFit:
+            continue
+    raise AssertionError(f"{policy} does not fit in twice what the baseline takes")
+
+
+def mib(nbytes: int) -> str:
+    return f"{nbytes / (1 << 20):,.1f} MiB"
