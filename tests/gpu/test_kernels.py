@@ -107,7 +107,7 @@ CASES = {
     **{f"gemm {algorithm}": multiplied(algorithm) for algorithm in gemm.ALGORITHMS},
     **{f"conv by {algorithm}": convolved(algorithm) for algorithm in conv.ALGORITHMS if algorithm != "vector_direct"},
 }
-EMULATED = ("gemm coalesced", "conv by winograd", "pool max", "lrn", "softmax", "elementwise", "scores and mix")
+EMULATED = ("gemm coalesced", "conv by winograd", "softmax", "elementwise", "scores and mix")
 
 
 @pytest.mark.parametrize("name", sized([*CASES], some(CASES, *EMULATED)))

@@ -6,7 +6,7 @@ is ours: its mask is drawn as the kernels draw it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import torch
 from kernels.checks import reference
 from refimpl.network import Layer, Network
 from refimpl.studies.bench.pytorch import Dropout, by_torch, loss_by_torch
-from tests.refimpl.plainly import arrays_of
+from tests.refimpl.plainly import SETTINGS, arrays_of, draw_batch, new_state, run_plainly
 
 Arrays = dict[str, np.ndarray]
 
@@ -61,6 +61,30 @@ def run_torch(
 
     after = _stepped(network, state, weights, settings, precision) | running | losses
     return {name: value.detach().numpy() for name, value in after.items()}
+
+
+def trains_as_in_torch(
+    network: Network,
+    settings: Mapping[str, float] = SETTINGS,
+    start: Arrays | None = None,
+    rungs: Sequence[str] = ("fast",),
+    least: float = 1e-6,
+) -> Arrays:
+    """One iteration by each rung's kernels beside PyTorch's in double precision; our last state.
+
+    Args:
+        start: the state before it; None: a new one.
+        least: of the largest number of a tensor, of which a ten-thousandth is the room.
+    """
+    batch, state = draw_batch(network), start or new_state(network)
+    expected = run_torch(network, state, *batch, settings)
+    for rung in rungs:
+        state = {name: values.copy() for name, values in (start or new_state(network)).items()}
+        run_plainly(network, state, *batch, settings, rung=rung)
+        for name, value in expected.items():
+            room = 1e-4 * max(float(np.abs(value).max()), least)
+            np.testing.assert_allclose(state[name], value, rtol=0, atol=room, err_msg=f"{rung}: {name}")
+    return state
 
 
 def _stepped(

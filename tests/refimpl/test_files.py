@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from refimpl import files
 from refimpl.files import refuse_unwritable, replacing
 
 
@@ -73,14 +70,6 @@ def test_what_is_not_a_regular_file_is_refused_and_stays(tmp_path: Path) -> None
     assert sorted(os.listdir(tmp_path)) == ["file", "link to a device", "loop", "pipe"]
 
 
-def test_the_longest_name_can_be_written(tmp_path: Path) -> None:
-    for path in (tmp_path / ("x" * 255), tmp_path / ("é" * 127)):
-        refuse_unwritable(path)
-        write(path)
-        write(path, b"again")
-        assert path.read_bytes() == b"again"
-
-
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
 def test_what_is_write_protected_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("old")
@@ -138,20 +127,3 @@ def test_what_a_killed_process_left_is_deleted_and_what_a_running_one_writes_is_
     assert path.read_bytes() == b"one" and sorted(os.listdir(tmp_path)) == [
         ".file.npz.0123abcd.tmp", ".file.of mine.tmp", "file", "other",
     ]  # fmt: skip
-
-
-def test_a_temporary_file_that_is_deleted_before_it_is_locked_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lock = fcntl.flock
-    deleted: list[Any] = []
-
-    def late(file: object, how: int) -> None:
-        if not deleted:
-            deleted.extend(tmp_path.iterdir())
-            deleted[0].unlink()  # what a process does that looks for orphans at this moment
-        lock(file, how)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(files, "flock", late)
-    write(tmp_path / "file")
-    assert (tmp_path / "file").read_bytes() == b"new" and len(deleted) == 1

@@ -266,16 +266,9 @@ def test_a_layer_of_each_kind_trains_as_in_pytorch(kind: str, conventions: str, 
 
 def trains_as_in_pytorch(network: Network) -> None:
     """One iteration with fast kernels and one with plain ones, and PyTorch's in double precision."""
-    from tests.refimpl.by_torch import run_torch
+    from tests.refimpl.by_torch import trains_as_in_torch
 
-    images, labels = draw_batch(network)
-    expected = run_torch(network, new_state(network), images, labels, SETTINGS)
-    for rung in RUNGS:
-        state = new_state(network)
-        run_plainly(network, state, images, labels, SETTINGS, rung=rung)
-        for name, value in expected.items():
-            room = 1e-4 * max(float(np.abs(value).max()), 1e-2)
-            np.testing.assert_allclose(state[name], value, rtol=0, atol=room, err_msg=f"{rung}: {name}")
+    trains_as_in_torch(network, rungs=RUNGS, least=1e-2)
 
 
 STEP = 2.0**-8  #: of the weights, along a gradient; the loss is rounded to 1e-7 of it

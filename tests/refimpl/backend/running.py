@@ -104,3 +104,11 @@ def trained(program: Program, iterations: int, seed: int = 0, **given: Any) -> t
 def differing(state: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> list[str]:
     """Names of the tensors that are not equal to the last bit."""
     return [name for name in state if state[name].tobytes() != other[name].tobytes()]
+
+
+def comes_to_the_plain_bits(network: Network, iterations: int = 2) -> None:
+    """Training in as little memory as possible, by a program that is safe, comes to what a plain run comes to."""
+    program = small_program(network)
+    program.verify()
+    losses, state = trained(program, iterations)
+    assert differing(state, plain_training(program, iterations)) == [] and len({*losses}) == iterations

@@ -124,13 +124,6 @@ def test_one_gpu_has_no_peer(driver: StandInDriver) -> None:
         peer.PeerMemory(64)
 
 
-def test_a_peer_without_room_is_given_back(driver: StandInDriver) -> None:
-    driver.refused["cuMemAlloc"] = NO_MEMORY
-    with raises_naming(DeviceFailed, "peer", "CUDA_ERROR_OUT_OF_MEMORY"):
-        peer.PeerMemory(64)
-    assert driver.calls[-1] == ("cuDevicePrimaryCtxRelease", 1) and driver.current == ["context 0"]
-
-
 # -- a call for every allocation ---------------------------------------------------------------------------------------
 
 
@@ -150,19 +143,6 @@ def test_every_allocation_and_free_is_a_call_that_is_counted(driver: StandInDriv
     memory.give_back()
     assert not driver.memory
     assert [call[1] for call in driver.named("cuMemAlloc")] == [100, 356, 612] * 2
-
-
-def test_a_refused_call_is_named(driver: StandInDriver) -> None:
-    memory, block = driver_calls.DriverMemory(), SimpleNamespace(address=0, nbytes=3 << 20)
-    driver.refused = {"cuMemAlloc": NO_MEMORY, "cuMemFree": NO_MEMORY}
-    with raises_naming(DeviceFailed, "cuMemAlloc", "3 MiB", "CUDA_ERROR_OUT_OF_MEMORY"):
-        memory.allocate(block)  # type: ignore[arg-type]
-    memory.give_back()
-    assert not driver.named("cuMemFree")  # there is nothing to free
-    del driver.refused["cuMemAlloc"]
-    memory.allocate(block)  # type: ignore[arg-type]
-    with raises_naming(DeviceFailed, "cuMemFree", "CUDA_ERROR_OUT_OF_MEMORY"):
-        memory.free(block)  # type: ignore[arg-type]
 
 
 # -- the device --------------------------------------------------------------------------------------------------------
@@ -278,20 +258,6 @@ def test_a_measured_iteration_has_each_launch_and_copy_between_two_events(driver
     assert driver.calls[: 1 + len(others)] == [("moment", 100), *others]  # all streams begin at the origin
     without = [call for call in driver.calls if call[0] not in ("moment", "wait for moment", "sync")]
     assert without == expected_calls(program, device)
-    device.close()
-
-
-def test_settings_bind_again_what_takes_them(driver: StandInDriver) -> None:
-    program = small_program()
-    device = cuda.CudaDevice(Sizes.of([program]))
-    replay: Any = device.replay(program, {})
-    first = min(replay._bound.launches)
-    replay._bound.launches[first] = [SimpleNamespace(run=lambda stream: stream.notes.append(("new", stream.handle)))]
-    replay.set({})
-    driver.calls.clear()
-    replay.issue({})
-    expected = expected_calls(program, device)
-    assert driver.calls == [("new", call[1]) if call[0] == first else call for call in expected]
     device.close()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import tracemalloc
 import warnings
 from pathlib import Path
 from typing import Any
@@ -52,13 +51,6 @@ def test_a_resumed_run_sees_the_same(source: BatchSource) -> None:
     assert all(map(same, run, again))
     resumed = [batch for epoch in (1, 2) for batch in batches(source, 5, epoch, seed=7)]
     assert all(map(same, run[source.per_epoch(5) :], resumed))
-
-
-@pytest.mark.parametrize("source", sources(), ids=["arrays", "synthetic"])
-def test_seeds_and_epochs_differ(source: BatchSource) -> None:
-    first = next(batches(source, 8))
-    assert not same(first, next(batches(source, 8, epoch=1)))
-    assert not same(first, next(batches(source, 8, seed=1)))
 
 
 @given(count=st.integers(2, 60), batch=st.integers(1, 20), epoch=st.integers(0, 3), seed=st.integers(0, 5))
@@ -118,16 +110,6 @@ def test_synthetic_images_can_be_told_apart() -> None:
     assert len(set(labels.tolist())) == 5
 
 
-def test_synthetic_images_are_made_one_batch_at_a_time() -> None:
-    source = synthetic((3, 64, 64), classes=1000, batches=1000)
-    tracemalloc.start()
-    for iteration in range(3):
-        images, _ = source.batch(8, iteration)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert source.per_epoch(8) == 1000 and peak < 4 * images.nbytes
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -141,19 +123,6 @@ def test_synthetic_refuses(arguments: Any, says: str) -> None:
         synthetic(*arguments)
 
 
-def test_labels_and_classes() -> None:
-    images, labels = small(classes=3)
-    assert arrays(images, labels).classes == 3
-    assert arrays(images, labels.astype(np.int64), classes=10).classes == 10
-    assert arrays(images.astype(np.float64), labels).train_images.dtype == np.float32
-
-
-def test_a_set_of_test_images_is_taken_as_it_is() -> None:
-    images, labels = small()
-    data = arrays(images, labels, images[:4], labels[:4])
-    assert np.array_equal(data.train_images, images) and np.array_equal(data.test_labels, labels[:4])
-
-
 def broken() -> list[Any]:
     images, labels = small()
     eight_bits = (images * 255).astype(np.uint8)
@@ -163,21 +132,16 @@ def broken() -> list[Any]:
     return [
         pytest.param({"images": eight_bits, "labels": labels}, "images uint8 float32", id="uint8"),
         pytest.param({"images": images[:, 0], "labels": labels}, "images 20×3×4 channels", id="3d"),
-        pytest.param({"images": images[:, 0, 0, 0], "labels": labels}, "images 20", id="1d"),
         pytest.param({"images": images[:0], "labels": labels[:0]}, "images", id="empty"),
-        pytest.param({"images": images[:1], "labels": labels[:1]}, "image", id="one"),
         pytest.param({"images": images, "labels": labels[:19]}, "labels 19", id="short"),
-        pytest.param({"images": images, "labels": labels[:, None]}, "labels 20×1", id="column"),
         pytest.param({"images": images, "labels": labels * 0.5}, "labels float64", id="fractions"),
         pytest.param({"images": images, "labels": labels - 1}, "labels -1 0", id="low"),
         pytest.param({"images": images, "labels": labels, "classes": 2}, "label 2 classes 0 1", id="high"),
         pytest.param({"images": images, "labels": wide + 2**31}, "labels 1048576", id="too high"),
-        pytest.param({"images": images, "labels": labels, "classes": 2**40}, "classes 1099511627776", id="classes"),
         pytest.param({"images": images * wide_float, "labels": labels}, "images 19", id="too large"),
         pytest.param({"images": nan, "labels": labels}, "images NaN 1 7", id="nan"),
         pytest.param({"images": images, "labels": labels, "test_images": images}, "test labels", id="no labels"),
         pytest.param({"images": images, "targets": images[:19]}, "targets 19×2×3×4 20", id="short targets"),
-        pytest.param({"images": images, "targets": images[:, :0]}, "targets 20×0×3×4", id="empty targets"),
         pytest.param({"images": images, "targets": wide}, "targets int64 float32", id="whole targets"),
         pytest.param({"images": images, "targets": images, "labels": labels}, "labels targets", id="both"),
         pytest.param(
@@ -215,24 +179,6 @@ def test_npz_and_arrays_give_the_same(tmp_path: Path) -> None:
     one, other = load_npz(tmp_path / "mine.npz"), arrays(images, labels, classes=7)
     assert isinstance(one, Data) and one.classes == 7
     assert np.array_equal(one.train_images, other.train_images) and np.array_equal(one.test_labels, other.test_labels)
-
-
-def test_a_flipped_bit_of_a_headers_length_gives_no_other_images(tmp_path: Path) -> None:
-    images, labels = small(shape=(2, 9, 9))
-    np.savez(tmp_path / "mine.npz", images=images, labels=labels)
-    content = bytearray((tmp_path / "mine.npz").read_bytes())
-    content[content.index(b"\x93NUMPY") + 8] ^= 0x20  # a header that is 32 bytes shorter is still one
-    (tmp_path / "mine.npz").write_bytes(content)
-    assert "its size is not what its header says" in refused(tmp_path / "mine.npz")
-
-
-def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
-    labels = np.zeros(1 << 24, np.int32)
-    np.savez_compressed(tmp_path / "mine.npz", images=small()[0], labels=labels)
-    tracemalloc.start()
-    assert "labels are 16777216; give one number an image, (20,)" in refused(tmp_path / "mine.npz")
-    assert tracemalloc.get_traced_memory()[1] < 4 << 20
-    tracemalloc.stop()
 
 
 def refused(path: Path) -> str:

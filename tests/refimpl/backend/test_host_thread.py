@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import os
-import signal
 import threading
-import time
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,13 +17,13 @@ from refimpl.backend import CopiesLate, DeviceFailed, RunError, host_thread
 from refimpl.backend.host_thread import HostThread, HostWork, Piece, host_stream, work_to_await
 from refimpl.names import presets
 from refimpl.names.networks import build
-from refimpl.planner import COMPUTE, CopyIn, CopyOut, FromStore, Launch, Program, Record, ToStore, Wait
+from refimpl.planner import CopyIn, CopyOut, FromStore, Launch, Program, Record, ToStore, Wait
 from refimpl.vdnnpp.packing import packed_limit
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trainer
 from tests.refimpl.modules import least_plan
 from tests.refimpl.plainly import draw_batch
-from tests.refimpl.planner.mutations import changed, inserted, through_the_host
+from tests.refimpl.planner.mutations import inserted, through_the_host
 
 pytestmark = pytest.mark.vdnnpp
 
@@ -47,22 +43,6 @@ def test_pieces_are_done_in_order_by_one_thread() -> None:
         thread.start(Piece(str(i), lambda i=i: done.append((i, threading.current_thread().name))))  # type: ignore[misc]
     thread.finish()
     assert done == [(i, "host stream") for i in range(50)]
-
-
-def test_handing_over_does_not_wait() -> None:
-    thread, gate = HostThread(), threading.Event()
-
-    def waits() -> None:
-        gate.wait(10)
-
-    first, second = Piece("the first", waits), Piece("the second", lambda: None)
-    thread.start(first)
-    thread.start(second)
-    assert not first.done.is_set()
-    gate.set()
-    thread.wait_for(second)
-    assert 0 < first.began <= first.until <= second.began <= second.until
-    thread.finish()
 
 
 def test_a_failure_is_told_and_what_stands_on_it_is_skipped() -> None:
@@ -164,44 +144,12 @@ def test_nothing_runs_before_the_host_work_that_it_needs(program: Program) -> No
     assert all(isinstance(program.instructions[work], (ToStore, FromStore)) for work in waiting_for.values())
 
 
-@pytest.mark.slow
-def test_a_program_without_compressing_needs_nothing() -> None:
-    made = least_plan(build("tiny-vgg:vdnnpp", 2), presets.vdnnpp_all(pinned="vdnnpp-on-demand"), MACHINE)
-    assert host_stream(made) is None and work_to_await(made, None) == {}
-    with trainer(made) as run:
-        run.step(*draw_batch(made.network))
-        assert run.compressed == []
-
-
 def test_order_through_the_threads_without_any_work(program: Program) -> None:
     relayed = through_the_host(program)
     relayed.verify()
     with trainer(relayed) as made:
         made.step(*draw_batch(program.network))
         assert differing(made.state(), plain_training(program, 1)) == []
-
-
-def test_what_is_needed_is_passed_on_by_streams_that_do_nothing_themselves(program: Program) -> None:
-    """A copy in waits for compute, which has waited for the host and done nothing since."""
-    found = copied = None
-    for position, instruction in enumerate(program.instructions):
-        if isinstance(instruction, FromStore) and found is None:
-            found = position
-        if (
-            found is not None
-            and isinstance(instruction, CopyIn)
-            and work_to_await(program, host_stream(program)).get(position) == found
-        ):
-            copied = position
-            break
-    assert found is not None and copied is not None
-    wait = max(p for p in range(copied) if isinstance(program.instructions[p], Wait))
-    given: Any = program.instructions[wait]
-    events = [i.event for i in program.instructions if isinstance(i, Record)]
-    passed_on = Wait(given.step, COMPUTE, given.event), Record(given.step, COMPUTE, max(events) + 1)
-    relayed = inserted(changed(program, wait, event=max(events) + 1), wait, *passed_on)
-    relayed.verify()
-    assert work_to_await(relayed, host_stream(relayed))[copied + 2] == found
 
 
 def test_one_map_in_two_places_of_the_store(program: Program) -> None:
@@ -251,22 +199,6 @@ def test_packing_runs_beside_the_kernels(program: Program) -> None:
     assert all(0 <= span.start <= span.end <= timeline.seconds for span in timeline.spans)
 
 
-def test_what_each_map_took_is_written_down(program: Program) -> None:
-    with trainer(program) as made:
-        made.step(*draw_batch(program.network))
-        first = made.compressed
-        made.step(*draw_batch(program.network, 1))
-        assert made.compressed != first  # the last iteration's
-        compressed = made.compressed
-    planned = {i.tensor.name: i for i in program.instructions if isinstance(i, ToStore)}
-    assert [one.tensor for one in compressed] == list(planned)
-    for one in compressed:
-        assert one.nbytes == planned[one.tensor].nbytes and one.planned == planned[one.tensor].planned
-        assert one.nbytes // 32 <= one.stored <= one.nbytes + one.nbytes // 32
-        assert 0 < one.density < 1 and one.compress_seconds > 0  # after a ReLU: some zeros, and not zeros alone
-        assert one.stored >= one.density * one.nbytes
-
-
 @pytest.mark.parametrize("guard", [True, False])
 def test_a_failure_cuts_the_iteration_off(program: Program, monkeypatch: pytest.MonkeyPatch, guard: bool) -> None:
     def fail(self: HostWork, work: Any) -> None:
@@ -291,41 +223,3 @@ def test_work_that_never_ends_is_an_error(program: Program, monkeypatch: pytest.
             made.step(*draw_batch(program.network))
         assert ended == []  # it was not waited for
         stuck.set()
-
-
-def test_ctrl_c_while_a_thread_compresses_loses_nothing(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The iteration is done to its end, decompressing and updates included; then the interrupt is raised."""
-    real, struck = HostWork.run, threading.Event()
-
-    def run(self: HostWork, work: Any) -> None:
-        if not struck.is_set():
-            struck.set()
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.05)
-        real(self, work)
-
-    monkeypatch.setattr(HostWork, "run", run)
-    with trainer(program) as made:
-        with pytest.raises(KeyboardInterrupt):
-            made.step(*draw_batch(program.network))
-        assert struck.is_set() and made.iteration == 1
-        assert differing(made.state(), plain_training(program, 1)) == []
-        made.step(*draw_batch(program.network, 1))
-        assert differing(made.state(), plain_training(program, 2)) == []
-
-
-def test_a_loss_that_is_no_number_leaves_no_work_behind(program: Program) -> None:
-    """The iteration ends between forward and backward; what was being compressed is done before it is run again."""
-    from refimpl.backend import NotFinite
-
-    with trainer(program) as made:
-        state = made.state()
-        bad = {name: values.copy() for name, values in state.items()}
-        weight = next(parameter.weight for _, _, parameter in program.network.parameters())
-        bad[weight.name][...] = np.nan
-        made.load_state(bad)
-        with pytest.raises(NotFinite):
-            made.step(*draw_batch(program.network))
-        made.load_state(state)
-        made.step(*draw_batch(program.network))
-        assert differing(made.state(), plain_training(program, 1)) == []

@@ -14,7 +14,7 @@ from refimpl.backend.run_errors import DataError
 from refimpl.network import Builder, Network
 from refimpl.network.kinds import TRAITS
 from tests.messages import raises_naming
-from tests.refimpl.backend.running import differing, plain_training, small_program, trained
+from tests.refimpl.backend.running import comes_to_the_plain_bits, differing, small_program
 from tests.refimpl.plainly import draw_batch
 
 LOSSES = [kind for kind, traits in TRAITS.items() if traits.work == "loss" and not traits.opaque and kind != "softmax"]
@@ -33,10 +33,7 @@ def network(loss: str, batch: int = 3, **options: Any) -> Network:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_training_in_little_memory_comes_to_the_plain_bits(loss: str) -> None:
-    program = small_program(network(loss))
-    program.verify()
-    _, state = trained(program, 2)
-    assert differing(state, plain_training(program, 2)) == []
+    comes_to_the_plain_bits(network(loss))
 
 
 def test_predictions_take_no_memory_of_training() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -95,19 +94,3 @@ def test_synthetic_images_of_all_inputs_show_one_class() -> None:
     with Trainer(small_program(network), rate=0.005) as made:
         losses = [made.step(*source.batch(3, iteration)) for iteration in range(60)]
     assert np.mean(losses[-10:]) < 0.7 * np.mean(losses[:10])
-
-
-@pytest.mark.parametrize("batch", [0, 17])
-def test_a_batch_that_cannot_be_filled_is_refused(batch: int, tmp_path: Path) -> None:
-    saved(tmp_path / "mine.npz")
-    data = named_npz(several(), tmp_path / "mine.npz")
-    assert [data.per_epoch(count) for count in (1, 5, 16)] == [16, 3, 1]
-    with raises_naming(DataError, batch, "16 images"):
-        data.batch(batch, 0)
-
-
-def test_synthetic_data_have_an_epoch_and_no_tokens_among_images() -> None:
-    assert NamedSynthetic.of(several()).per_epoch(3) == 100
-    mixed: Any = SimpleNamespace(name="mixed", inputs=[SimpleNamespace(dtype=one) for one in ("float32", "int32")])
-    with raises_naming(DataError, "mixed", "tokens", "--data"):
-        NamedSynthetic.of(mixed)

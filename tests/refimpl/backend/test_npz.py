@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import struct
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -71,38 +70,6 @@ def test_a_member_that_is_no_array_is_named(content: bytes, parts: tuple[object,
             with raises_naming(Damaged, "x", *parts):
                 reading("x")
         np.testing.assert_array_equal(archive.read("y"), NUMBERS)
-
-
-def test_two_arrays_of_a_name_are_damage(tmp_path: Path) -> None:
-    path = archived(tmp_path / "mine.npz", ("x.npy", npy(NUMBERS)), ("x", npy(NUMBERS)))
-    with raises_naming(Damaged, "two arrays", "name"), opened(path):
-        pass
-
-
-def test_another_compression_is_named(tmp_path: Path) -> None:
-    path = archived(tmp_path / "mine.npz", ("x.npy", npy(NUMBERS)), method=zipfile.ZIP_BZIP2)
-    with opened(path) as archive, raises_naming(Damaged, "x", "method", zipfile.ZIP_BZIP2):
-        archive.read("x")
-
-
-def test_two_sizes_of_a_member_are_damage(tmp_path: Path) -> None:
-    path = archived(tmp_path / "mine.npz", ("x.npy", npy(NUMBERS)))
-    content = bytearray(path.read_bytes())
-    at = content.index(b"PK\x01\x02") + 24  # the size in the archive's list
-    (nbytes,) = struct.unpack_from("<I", content, at)
-    struct.pack_into("<I", content, at, nbytes + 4)
-    path.write_bytes(content)
-    with opened(path) as archive, raises_naming(Damaged, "x", "two sizes"):
-        archive.read("x")
-
-
-def test_a_flipped_bit_of_the_numbers_is_damage(tmp_path: Path) -> None:
-    path = archived(tmp_path / "mine.npz", ("x.npy", npy(NUMBERS)))
-    content = bytearray(path.read_bytes())
-    content[content.index(NUMBERS.tobytes()) + 3] ^= 1
-    path.write_bytes(content)
-    with opened(path) as archive, raises_naming(Damaged, "x", "CRC-32"):
-        archive.read("x")
 
 
 def test_more_than_the_memory_is_refused_by_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from refimpl.backend import CopiesEarly, CopiesLate, Drawn, LegalOrder, NotFinit
 from refimpl.backend.poison import ONES, Bytes, Poison
 from refimpl.machine import HOST
 from refimpl.network import Network
-from refimpl.planner import CopyIn, CopyOut, Launch, Program, Setup, Wait, Work, plan
+from refimpl.planner import CopyIn, CopyOut, Program, Setup, Wait, Work, plan
 from refimpl.planner.verify import Unsafe
 from tests.refimpl.backend.running import Arrays, differing, plain_training, small_network, small_program, trained
 from tests.refimpl.drawn_networks import networks
@@ -56,33 +56,6 @@ def of(program: Program, name: str) -> Bytes:
     """Where a resident tensor is on the device."""
     tensor, address = next((t, address) for t, address in program.resident.items() if t.name == name)
     return "device", address, address + tensor.nbytes
-
-
-def test_a_workspace_means_nothing_after_its_launch() -> None:
-    program = everything_leaves()
-    workspace = "device", program.arena_bytes, program.arena_bytes + 256
-    launch = next(one for one in program.instructions if isinstance(one, Launch))
-    at = program.instructions.index(launch)
-    launch = dataclasses.replace(launch, workspace=(program.arena_bytes, 256))
-    program = dataclasses.replace(
-        program, instructions=[*program.instructions[:at], launch, *program.instructions[at + 1 :]]
-    )
-    assert not filled(program, at)(workspace)
-    assert filled(program, at + 1)(workspace)
-    assert not filled(program)(("device", program.arena_bytes + 256, program.arena_bytes + 512))
-
-
-def test_a_block_that_is_allocated_again_at_its_old_address_has_nothing_of_its_earlier_life() -> None:
-    """The images are copied in again for the first layer's gradient.  Left out, that copy must not go unnoticed."""
-    program = everything_leaves()
-    images = program.network.input
-    first, again = (one for one in program.instructions if isinstance(one, CopyIn) and one.tensor is images)
-    assert first.address == again.address
-    rest = [one for one in program.instructions if one is not again]
-    forward = next(at for at, one in enumerate(rest) if isinstance(one, Launch))
-    assert filled(dataclasses.replace(program, instructions=rest), forward + 1)(
-        ("device", first.address, first.address + images.nbytes)
-    )
 
 
 def test_a_map_s_bytes_are_filled_where_it_left_and_where_it_waited() -> None:

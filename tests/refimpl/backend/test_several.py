@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from refimpl.backend import BatchError, Trainer
-from refimpl.network import SUPERNEURONS, VDNN, VDNNPP, Builder, Conventions, Network, NetworkError
+from refimpl.network import SUPERNEURONS, VDNN, VDNNPP, Builder, Conventions, Network
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import differing, plain_training, small_program, trained, trainer
-from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_plainly
+from tests.refimpl.plainly import draw_batch
 
 
 def several(conventions: Conventions = VDNN, batch: int = 3) -> Network:
@@ -35,19 +35,13 @@ def several(conventions: Conventions = VDNN, batch: int = 3) -> Network:
 
 @pytest.mark.parametrize("conventions", [VDNN, SUPERNEURONS, VDNNPP], ids=["vdnn", "superneurons", "vdnnpp"])
 def test_the_sum_of_all_losses_is_learnt_from_as_in_pytorch(conventions: Conventions, torch: Any) -> None:
-    from tests.refimpl.by_torch import run_torch
+    from tests.refimpl.by_torch import trains_as_in_torch
 
     network = several(conventions)
     assert [str(one.layer) for one in network.outputs] == ["pixels", "numbers", "auxiliary", "main"]
     assert [str(x) for x in network.inputs] == ["input", "other"]
     assert network.output.losses.name == "losses" and network.outputs[0].losses.name == "losses of pixels"
-    state = new_state(network)
-    batch = draw_batch(network)
-    expected = run_torch(network, state, *batch, SETTINGS)
-    run_plainly(network, state, *batch, SETTINGS)
-    for name, value in expected.items():
-        room = 1e-4 * max(float(np.abs(value).max()), 1e-6)
-        np.testing.assert_allclose(state[name], value, rtol=0, atol=room, err_msg=name)
+    trains_as_in_torch(network)
 
 
 def test_little_memory_comes_to_the_plain_bits() -> None:
@@ -92,15 +86,3 @@ def test_what_is_wrong_is_one_line() -> None:
             made.step((images[0], images[0]), labels)
         with raises_naming(BatchError, 3, 2, "images"):
             made.evaluate((images[0], images[1][:2]), labels)
-    b = Builder("net", (2, 3, 4, 4))
-    with raises_naming(NetworkError, "other", (3, 3, 4, 4), 2):
-        b.add_input("other", (3, 3, 4, 4))
-    with raises_naming(NetworkError, "input"):
-        b.add_input("input", (2, 3, 4, 4))
-    b.add_input("unread", (2, 3, 4, 4))
-    with raises_naming(NetworkError, "weight", 0):
-        b.softmax(weight=0)
-    b.fc(3, after=b.input)
-    b.softmax()
-    with raises_naming(NetworkError, "unread"):
-        b.build()

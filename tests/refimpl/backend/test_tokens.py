@@ -12,8 +12,8 @@ from refimpl.backend import BatchError, Trainer
 from refimpl.network import Builder, Network
 from refimpl.planner import plan
 from tests.messages import raises_naming
-from tests.refimpl.backend.running import differing, plain_training, small_program, trained
-from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_plainly
+from tests.refimpl.backend.running import comes_to_the_plain_bits, settings_of, small_program
+from tests.refimpl.plainly import draw_batch
 
 WORDS = 11
 
@@ -36,29 +36,17 @@ def network(tied: bool = False, batch: int = 3, tokens: int = 20) -> Network:
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_training_in_little_memory_comes_to_the_plain_bits(tied: bool) -> None:
-    program = small_program(network(tied))
-    program.verify()
-    _, state = trained(program, 2)
-    assert differing(state, plain_training(program, 2)) == []
+    comes_to_the_plain_bits(network(tied))
 
 
 @pytest.mark.parametrize("how", [{}, {"optimiser": "adamw", "clip": 0.1}, {"frozen": ["embedding1", "position1.w"]}])
 @pytest.mark.parametrize("tied", [False, True])
 def test_an_iteration_is_pytorchs(tied: bool, how: dict[str, Any], torch: Any) -> None:
     """The gradient of a shared table is the sum of both layers', and it is updated once."""
-    from tests.refimpl.by_torch import run_torch
-    from tests.refimpl.plainly import ADAMW
+    from tests.refimpl.by_torch import trains_as_in_torch
 
     made = network(tied).trained_by(**how)
-    batch = draw_batch(made)
-    settings = (ADAMW if made.learning.optimiser == "adamw" else SETTINGS) | {"iteration": 0}
-    expected = run_torch(made, new_state(made), *batch, settings)
-    for rung in RUNGS:
-        state = new_state(made)
-        run_plainly(made, state, *batch, settings, rung=rung)
-        for name, value in expected.items():
-            room = 1e-4 * max(float(np.abs(value).max()), 1e-6)
-            np.testing.assert_allclose(state[name], value, rtol=0, atol=room, err_msg=f"{rung}: {name}")
+    trains_as_in_torch(made, settings_of(made) | {"iteration": 0}, rungs=RUNGS)
 
 
 def test_a_shared_table_is_one_weight() -> None:

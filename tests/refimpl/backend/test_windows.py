@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import refimpl
 from refimpl import data
-from refimpl.backend import RunError, windows
-from refimpl.backend.windows import TEST_WINDOWS, SyntheticTokens, TextWindows, WindowTask, text_windows
-from refimpl.backend.writing import fill_in, write_on
-from refimpl.names.networks import lenet, tiny_bert, tiny_gpt, tiny_llama
-from refimpl.network import Builder, Network, NetworkError
+from refimpl.backend import windows
+from refimpl.backend.windows import SyntheticTokens, TextWindows, WindowTask, text_windows
+from refimpl.names.networks import lenet, tiny_bert, tiny_gpt
+from refimpl.network import Network
 from tests.messages import raises_naming
 
 TOKENS = 8
@@ -73,12 +70,6 @@ def text_of_numbers(make: Any) -> TextWindows:
     return TextWindows(np.arange(251, dtype=np.uint8), np.arange(100, dtype=np.uint8), WindowTask.of(make()))
 
 
-def test_every_place_of_a_text_is_learnt_from() -> None:
-    source = text_of_numbers(gpt)
-    begun = {int(tokens[0]) for i in range(400) for tokens in source.batch(8, i)[0]}
-    assert begun == {*range(251 - TOKENS)}
-
-
 def test_a_batch_follows_from_seed_and_iteration() -> None:
     for source in (text_of_numbers(gpt), text_of_numbers(bert), SyntheticTokens.of(gpt()), SyntheticTokens.of(bert())):
         first = source.batch(4, 7, seed=3)
@@ -103,13 +94,6 @@ def test_of_the_masked_tokens_some_stay_and_some_are_others() -> None:
     masked, same = (shown == 256)[told].mean(), (shown == spans)[told].mean()
     assert told.mean() == pytest.approx(0.163, abs=0.01)  # and one more a window: of 64 1/64 × 85 %
     assert (masked, same) == (pytest.approx(0.8, abs=0.01), pytest.approx(0.1, abs=0.01))
-
-
-def test_many_windows_are_tested_with_a_few_of_them() -> None:
-    end = (np.arange(10**5) % 251).astype(np.uint8)
-    source = TextWindows(end, end, WindowTask.of(gpt()))
-    assert len(source.test_images) == TEST_WINDOWS
-    assert bytes(source.test_images[-1].astype(np.uint8)) in bytes(end[-3 * TOKENS :])
 
 
 def test_the_documentation_is_a_text_and_is_missing_where_only_the_package_is(
@@ -143,66 +127,10 @@ def test_what_is_no_text_for_a_network_is_one_line(written: Callable[[bytes], Pa
         text_windows(lenet(), short)
 
 
-def test_what_cannot_be_a_transformer_is_one_line() -> None:
-    with raises_naming(NetworkError, "1.attention", "96 channels", 15):
-        gpt(heads=5)
-    with raises_naming(NetworkError, "1.rotary", 4, 3):
-        tiny_llama(kv_heads=3)
-    b = Builder("crossed", (2, 12, 6, 1))
-    queries = b.conv(12, 1)
-    fewer = b.take(4, axis=2, after=b.input)
-    keys, values = b.conv(12, 1, after=fewer), b.conv(12, 1, after=fewer)
-    with raises_naming(NetworkError, "causal", 6, 4):
-        b.attention(2, causal=True, keys=keys, values=values, after=queries)
-
-
 # -- what a trained network makes of it --------------------------------------------------------------------------------
-
-LETTERS = b"abcdef"
-
-
-@pytest.fixture(scope="module", params=[gpt, bert])
-def learnt(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A network that has learnt the same letters again and again."""
-    path = tmp_path_factory.mktemp("text") / "letters.txt"
-    path.write_bytes(LETTERS * 200)
-    network = request.param(batch=16, layers=1).trained_by("adamw")
-    source = text_windows(network, path)
-    with refimpl.Trainer(refimpl.plan(network, "vdnn-all", "h100"), "cpu", rate=3e-3) as trainer:
-        for iteration in range(150):
-            trainer.step(*source.batch(16, iteration))
-        yield trainer, source
-
-
-@pytest.mark.slow
-def test_it_writes_on_or_fills_in_what_it_has_learnt(learnt: Any) -> None:
-    """Longer than a window, too; the other of the two is refused."""
-    trainer, source = learnt
-    evaluation = trainer.evaluate(source.test_images, source.test_labels)
-    assert evaluation.accuracy > 0.8
-    if source.task.masked:
-        window = np.frombuffer(b"defabcde", np.uint8).astype(np.int32)
-        masked = np.where(np.arange(TOKENS) == 3, 256, window)
-        np.testing.assert_array_equal(fill_in(trainer, masked), window)
-        with raises_naming(RunError, "tiny-bert", "masked"):
-            write_on(trainer, b"abc", 1)
-        return
-    assert write_on(trainer, b"abc", 30) == (LETTERS * 6)[3:33]
-    drawn = [write_on(trainer, b"abc", 20, 5.0, seed) for seed in (1, 1, 2)]
-    assert drawn[0] == drawn[1] != drawn[2] and re.fullmatch(rb"(?s).{20}", drawn[2])
-    assert write_on(trainer, b"abc", 20, 0.01) == (LETTERS * 6)[3:23]
-    with raises_naming(RunError, "tiny-gpt", "next"):
-        fill_in(trainer, np.zeros(TOKENS, np.int32))
 
 
 # -- how many, and of which text ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("batch", "batches"), [(1, 31), (4, 7), (31, 1), (32, 1), (1000, 1)])
-def test_an_epoch_has_about_as_many_tokens_as_the_text(batch: int, batches: int) -> None:
-    source = text_of_numbers(gpt)  # 251 bytes, windows of 8
-    assert source.per_epoch(batch) == batches
-    assert (source.shape, source.classes, source.target, source.label_shape) == ((8,), 256, "pixel", (8, 1))
 
 
 @pytest.mark.parametrize("source", [text_of_numbers(gpt), SyntheticTokens.of(gpt())], ids=["text", "synthetic"])
@@ -237,13 +165,3 @@ def test_the_share_to_test_with_leaves_a_window_on_either_side(
 ) -> None:
     source = text_windows(gpt(), written(bytes(range(100))), share)
     assert source.test.tolist() == [*range(100 - tested, 100)] and source.train.tolist() == [*range(100 - tested)]
-
-
-def test_synthetic_words_follow_each_other_nine_times_in_ten() -> None:
-    tokens, labels = SyntheticTokens.of(gpt(batch=64, tokens=32)).batch(64, 0)
-    np.testing.assert_array_equal(tokens[:, 1:], labels[:, :-1])
-    after: dict[int, list[int]] = {}
-    for one, other in zip(tokens.ravel(), labels.ravel(), strict=True):
-        after.setdefault(int(one), []).append(int(other))
-    most = sum(max(map(found.count, found)) for found in after.values()) / tokens.size
-    assert 0.87 < most < 0.95

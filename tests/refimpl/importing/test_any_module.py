@@ -239,59 +239,6 @@ def test_operations_are_those_that_pytorch_counts() -> None:
     assert (end.forward.flops, end.backward.flops) == (2 * 16 * 32 * 7, 4 * 16 * 32 * 7)
 
 
-class InPlace(nn.Module):
-    """Two linear layers around a ReLU in place and dropout."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.relu, self.drop, self.b = nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(8, 3)
-
-    def forward(self, x: Any) -> Any:
-        return self.b(self.drop(self.relu(self.a(x)).view(2, 8)))
-
-
-@pytest.mark.parametrize("keeps", ["pytorch", "pytorch-cpu"])
-def test_every_number_of_a_small_modules_operations(keeps: str) -> None:
-    """By hand: two rows of 4, 8 and 3 numbers of four bytes."""
-    network = refimpl.networks.from_torch(InPlace(), (2, 4), keeps=keeps)
-    a, relu, drop, b, loss = network.layers
-    assert [(layer.name, layer.kind, layer.shape) for layer in network.layers] == [
-        ("a", "fc", (2, 8)), ("relu", "relu", (2, 8)), ("drop", "dropout", (2, 8)), ("b", "fc", (2, 3)),
-        ("loss", "opaque_loss", (2,)),
-    ]  # fmt: skip
-    assert network.origins == {
-        "x": "input", "linear": "a", "relu_": "relu", "view": "relu", "dropout": "drop", "linear_1": "b",
-    }  # fmt: skip
-    assert not network.opaque and [[one.name for one in layer.producers] for layer in network.layers] == [
-        ["input"], ["a"], ["relu"], ["drop"], ["b"],
-    ]  # fmt: skip
-    its = [layer.operation for layer in network.layers]
-    noise = "bool" if keeps == "pytorch" else "float32"
-    makes = [[(one.shape, one.dtype) for one in op.makes] for op in its if op]
-    assert makes == [
-        [((2, 8), "float32")], [], [((2, 8), "float32"), ((2, 8), noise)], [((2, 3), "float32")], [],
-    ]  # fmt: skip
-    assert [op.saved for op in its if op] == [(False,), (), (False, True), (False,), ()]
-    assert [[(x.learns, x.saved) for x in op.reads] for op in its if op] == [
-        [(False, True)], [(True, True)], [(True, False)], [(True, True)], [(True, False)],
-    ]  # fmt: skip
-    assert [[(one.source, one.storage.shape, one.kind) for one in op.state] for op in its if op] == [
-        [("a.weight", (8, 4), "parameter"), ("a.bias", (8,), "parameter")], [], [],
-        [("b.weight", (3, 8), "parameter"), ("b.bias", (3,), "parameter")], [],
-    ]  # fmt: skip
-    assert [op.overwrites for op in its if op] == [None, 0, None, None, None]
-    assert [(op.forward_flops, op.backward_flops) for op in its if op] == [
-        (2 * 2 * 4 * 8, 2 * 2 * 4 * 8), (0, 0), (0, 0), (2 * 2 * 8 * 3, 2 * 2 * 2 * 8 * 3), (0, 0),
-    ]  # fmt: skip
-    assert [op.made_bytes for op in its if op] == [64, 0, 2 * 64, 24, 0]
-    assert [op.forward_levels for op in its if op] == [(64,), (), (128,), (24,), ()]
-    gradients = [(128 + 32,), (64,), (64,), (64 + 96 + 12,), ()]  # of weights and maps
-    assert [op.backward_levels for op in its if op] == gradients
-    assert network.parameter_count == 8 * 5 + 3 * 9 and [layer.number for layer in (a, relu, drop, b, loss)] == [
-        1, 2, 3, 4, 5,
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("loss", "operator", "shape"),
     [

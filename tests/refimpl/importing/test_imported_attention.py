@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 import refimpl
 from refimpl import NetworkError
 from tests.messages import raises_naming
+from tests.refimpl.importing.beside_pytorch import three_steps
 
 torch = pytest.importorskip("torch")
 
@@ -186,49 +186,17 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
 }
 
 
-def stepped(network: refimpl.Network, batch: tuple[np.ndarray, np.ndarray]) -> tuple[float, dict[str, np.ndarray], Any]:
-    """Our loss, the weights after one step, and the trainer, which is open."""
-    trainer = refimpl.Trainer(refimpl.plan(network, "baseline", "here"), "cpu", rate=0.5, momentum=0.0)
-    return trainer.step(*batch), trainer.weights(), trainer
-
-
 @pytest.mark.parametrize("case", CASES)
-def test_a_step_is_pytorchs_and_weights_come_back(case: str) -> None:
+def test_three_steps_are_pytorchs_and_weights_come_back(case: str) -> None:
     make, kinds = CASES[case]
     torch.manual_seed(0)
     module = Patches(make())
-    network = refimpl.networks.from_torch(module, SHAPE)
-    if kinds:
-        assert [layer.kind for layer in network.layers] == [
-            "conv",
-            *kinds,
-            *["pool"] * (kinds[-1] != "take"),
-            "fc",
-            "softmax",
-        ]
+    beside = three_steps(module, torch.randn(SHAPE), 5)
+    found = [layer.kind for layer in beside.network.layers]
+    assert not kinds or found == ["conv", *kinds, *["pool"] * (kinds[-1] != "take"), "fc", "softmax"]
     if case != "places":  # a part of a parameter
-        assert network.parameter_count == sum(weight.numel() for weight in module.parameters())
-    random = np.random.default_rng(0)
-    images, labels = random.standard_normal(SHAPE, dtype=np.float32), np.array([0, 4, 2], np.int32)
-    loss, trained, trainer = stepped(network, (images, labels))
-    before = {name: weight.clone() for name, weight in module.named_parameters()}
-    trainer.load_state(trainer.state())
-    trainer.to_torch(module)
-    trainer.close()
-    for name, weight in module.named_parameters():
-        ours = trained[name].tobytes()
-        changed = ours != before[name].detach().numpy().tobytes()
-        assert weight.detach().numpy().tobytes() == ours and changed == (name != "body.k.bias"), (
-            name
-        )  # its gradient is 0
-        weight.data = before[name].detach()
-    module = module.double().train()
-    right = functional.cross_entropy(module(torch.tensor(images).double()), torch.tensor(labels).long())
-    right.backward()
-    assert loss == pytest.approx(right.item(), rel=1e-6)
-    for name, weight in module.named_parameters():
-        wanted = (weight - 0.5 * weight.grad).detach().numpy()
-        np.testing.assert_allclose(trained[name], wanted, rtol=0, atol=2e-6, err_msg=name)
+        assert beside.network.parameter_count == sum(weight.numel() for weight in module.parameters())
+    assert beside.loss < 1e-6 and beside.weight < 5e-6 and not beside.left, beside
 
 
 def window(x: Any) -> Any:
@@ -289,25 +257,10 @@ class Language(nn.Module):
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_language_model_takes_a_step_as_pytorch_does(tied: bool) -> None:
+def test_a_language_model_takes_steps_as_pytorch_does(tied: bool) -> None:
     torch.manual_seed(0)
-    module, random = Language(tied), np.random.default_rng(0)
-    example = torch.zeros(3, 16, dtype=torch.int64)
-    network = refimpl.networks.from_torch(module, example)
-    kinds = [layer.kind for layer in network.layers]
+    beside = three_steps(Language(tied), torch.randint(0, 20, (3, 16)), 20)
     block = ["conv", "attention", "conv", "join"]
-    assert kinds == ["embedding", "position", *block, *block, "layernorm", "conv", "pixel_softmax"]
-    tokens, labels = random.integers(0, 20, (2, 3, 16)).astype(np.int32)
-    loss, trained, trainer = stepped(network, (tokens, labels))
-    trainer.close()
-    module = module.double()
-    right = functional.cross_entropy(
-        module(torch.tensor(tokens).long()).flatten(0, 1), torch.tensor(labels.ravel()).long()
-    )
-    right.backward()
-    assert loss == pytest.approx(right.item(), rel=1e-6)
-    named = dict(module.named_parameters(remove_duplicate=False))
-    assert len(trained) == len(dict(module.named_parameters()))  # of two names of one parameter an export has one
-    for name, values in trained.items():
-        wanted = (named[name] - 0.5 * named[name].grad).detach().numpy()
-        np.testing.assert_allclose(values, wanted, rtol=0, atol=2e-6, err_msg=name)
+    kinds = ["embedding", "position", *block, *block, "layernorm", "conv", "pixel_softmax"]
+    assert [layer.kind for layer in beside.network.layers] == kinds
+    assert beside.loss < 1e-6 and beside.weight < 5e-6 and not beside.left, beside

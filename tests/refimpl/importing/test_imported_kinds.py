@@ -77,15 +77,6 @@ class LayerScale(nn.Module):
         return x * self.scale
 
 
-class Reordered(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("order", torch.tensor([5, 4, 3, 0, 1, 2]), persistent=False)
-
-    def forward(self, x: Any) -> Any:
-        return x.index_select(1, self.order)
-
-
 def shuffled(x: Any) -> Any:
     n, c, h, w = x.shape
     return x.view(n, 2, c // 2, h, w).transpose(1, 2).contiguous().view(n, -1, h, w)
@@ -109,24 +100,16 @@ def resized(*args: Any, **options: Any) -> Callable[[Any], Any]:
 #: What is between → the kinds of layers that it becomes.
 CASES: dict[str, tuple[Callable[[], Callable[[Any], Any]], list[str]]] = {
     "nearest": (lambda: nn.Upsample(scale_factor=3), ["upsample"]),
-    "nearest to a size": (lambda: resized((7, 4)), ["upsample"]),
     "bilinear": (lambda: nn.Upsample(scale_factor=(2, 1.5), mode="bilinear"), ["upsample"]),
     "bilinear, aligned": (lambda: resized((9, 8), mode="bilinear", align_corners=True), ["upsample"]),
     "transposed": (lambda: nn.ConvTranspose2d(6, 4, 3, 2, padding=1, output_padding=1), ["conv_transpose"]),
     "transposed, in groups": (lambda: nn.ConvTranspose2d(6, 4, (2, 3), groups=2, bias=False), ["conv_transpose"]),
-    "transposed, dilated": (lambda: nn.ConvTranspose2d(6, 5, 2, dilation=(1, 2)), ["conv_transpose"]),
     "layer norm, linear": (
         lambda: nn.Sequential(Permute(0, 2, 3, 1), nn.LayerNorm(6), nn.Linear(6, 7), nn.GELU(), Permute(0, 3, 1, 2)),
         ["layernorm", "conv", "gelu"],
     ),
-    "layer norm of rows": (
-        lambda: nn.Sequential(nn.Flatten(), nn.Linear(216, 8), nn.LayerNorm(8)),
-        ["fc", "layernorm"],
-    ),
     "group norm": (lambda: nn.GroupNorm(2, 6), ["groupnorm"]),
-    "group norm, a group a channel": (lambda: nn.GroupNorm(6, 6, eps=1e-4), ["groupnorm"]),
     "group norm of one group, plain": (lambda: nn.GroupNorm(1, 6, affine=False), ["groupnorm"]),
-    "instance norm": (lambda: nn.InstanceNorm2d(6, affine=True), ["groupnorm"]),
     "permuted rows": (lambda: nn.Sequential(Permute(0, 2, 3, 1), nn.Flatten()), []),
     "rows among the channels": (lambda: Rearranged(), []),
     "columns and images first": (
@@ -140,21 +123,13 @@ CASES: dict[str, tuple[Callable[[], Callable[[Any], Any]], list[str]]] = {
     "channels last: gate, concatenation": (lambda: channels_last, ["pool", "sigmoid", "mul", "silu", "concat"]),
     "shuffled": (lambda: shuffled, ["channel_shuffle"]),
     "channels in another order": (lambda: lambda x: x[:, [3, 1, 0, 5, 4, 2]], ["permute_channels"]),
-    "channels by a buffer": (lambda: Reordered(), ["permute_channels"]),
-    "channels in turn": (lambda: lambda x: x[:, [2, 3, 4]], ["take"]),
     "split": (lambda: lambda x: torch.cat(x.split([4, 2], 1)[::-1], 1), ["take", "take", "concat"]),
     "halves, sliced": (lambda: halves, ["take", "take", "join", "take"]),
     "padded": (lambda: lambda x: functional.pad(x, (1, 0, 2, 1), value=0.5), ["pad"]),
     "zeros around, pooled": (lambda: nn.Sequential(nn.ZeroPad2d((1, 1, 0, 0)), nn.MaxPool2d(2)), ["pad", "pool"]),
-    "bilinear to a size": (lambda: resized((4, 11), mode="bilinear"), ["upsample"]),
     "a gate": (lambda: Gate(nn.Sigmoid()), ["pool", "conv", "silu", "conv", "sigmoid", "mul"]),
-    "a hard gate, first": (
-        lambda: lambda x: functional.hardsigmoid(x.mean((2, 3), keepdim=True)) * x,
-        ["pool", "hardsigmoid", "mul"],
-    ),
     "maps times maps": (lambda: lambda x: torch.tanh(x) * x, ["tanh", "mul"]),
     "SiLU written out": (lambda: lambda x: torch.sigmoid(x) * x, ["silu"]),
-    "hard Swish written out": (lambda: lambda x: x * functional.hardsigmoid(x), ["hardswish"]),
     "layer scale": (lambda: LayerScale(), ["scale"]),
     "leaky": (lambda: nn.LeakyReLU(0.2), ["leaky_relu"]),
 }

@@ -74,21 +74,6 @@ def test_weights_go_in_and_come_out_bit_for_bit(tmp_path: Path) -> None:
     onnx.checker.check_model(onnx.load(again), full_check=True)
 
 
-def test_a_weight_that_several_nodes_read_becomes_one_each(tmp_path: Path) -> None:
-    f = File()
-    f.weight("ones", 4)
-    x = f.node("BatchNormalization", "x", "ones", "ones", "ones", f.weight("v", 4, least=1))
-    f.node("Gemm", f.node("Flatten", f.node("GlobalMaxPool", x)), f.weight("w", 2, 4), transB=1, to="end")
-    network = refimpl.networks.from_onnx(written(f.model("end"), tmp_path), batch=4)
-    with trainer(network) as t:
-        t.step(*batch(network))
-        t.to_onnx(tmp_path / "trained.onnx")
-        state = t.state()
-    trained = refimpl.networks.from_onnx(tmp_path / "trained.onnx", batch=4)
-    for name, first in trained.initial.items():
-        assert first.values.tobytes() == state[name].tobytes(), name
-
-
 @pytest.mark.parametrize("in_file", ["N", 1, 7, None])
 def test_the_batch_in_the_file_is_replaced(tmp_path: Path, in_file: Any) -> None:
     f = small()
@@ -294,22 +279,6 @@ def test_weights_in_another_file_of_the_folder_are_read(tmp_path: Path) -> None:
     outside = refimpl.networks.from_onnx(written(external("data.bin")(tmp_path), tmp_path, "outside.onnx"), batch=2)
     for name, first in inside.initial.items():
         assert first.values.tobytes() == outside.initial[name].values.tobytes()
-
-
-@pytest.mark.parametrize(
-    ("operator", "says"),
-    [
-        ("Sin", "/y1/Sin"),
-        ("Softmax", "/y1/Softmax"),
-        ("Transpose", "/y2/GlobalAveragePool"),
-    ],
-)
-def test_an_operator_that_is_not_supported_is_named(tmp_path: Path, operator: str, says: str) -> None:
-    f = File()
-    x = f.node(operator, f.node("Conv", "x", f.weight("w", 5, 4, 3, 3)))
-    f.node("Flatten", f.node("GlobalAveragePool", x), to="end")
-    with raises_naming(NetworkError, says):
-        refimpl.networks.from_onnx(written(f.model("end"), tmp_path))
 
 
 def test_a_refusal_names_every_operator_that_is_missing(tmp_path: Path) -> None:
@@ -533,34 +502,3 @@ def test_changed_bytes_are_refused_or_harmless(count: int) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     assert 0 < int(done.stdout) < count
-
-
-def test_without_onnx_the_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    with raises_naming(NetworkError, "onnx", "refimpl[onnx]"):
-        refimpl.networks.from_onnx(written(b"x", tmp_path))
-
-
-def test_a_function_of_a_python_file_is_a_network(tmp_path: Path) -> None:
-    path = tmp_path / "my_networks.py"
-    path.write_text(
-        "import refimpl\n"
-        "def make(batch):\n"
-        "    b = refimpl.Builder('mine', (batch, 3, 8, 8))\n"
-        "    b.fc(10)\n"
-        "    b.softmax()\n"
-        "    return b\n"
-        "def module(batch):\n"
-        "    return 3\n"
-        "def broken(batch):\n"
-        "    return nothing\n"
-    )
-    assert refimpl.networks.build(f"{path}:make", 3).input.shape == (3, 3, 8, 8)
-    for part, says in (
-        ("", "make"),
-        (":mak", "mak make"),
-        (":module", "module int"),
-        (":broken", "broken(batch=32) 10 NameError"),
-    ):
-        with raises_naming(NetworkError, path, *says.split()):
-            refimpl.networks.build(f"{path}{part}")

@@ -78,12 +78,10 @@ SAME = {"auto_pad": "SAME_UPPER", "strides": [2, 2]}
 
 #: The node → its operation and attributes here.
 KNOWN: list[tuple[Case, tuple[str, dict[str, Any]]]] = [
-    (Case("Conv", [KERNEL]), conv()),
     (
         Case("Conv", [w(6, 2, 3, 3), w(6)], {"strides": [2, 3], "pads": [1, 2, 3, 4], "dilations": [1, 2], "group": 2}),
         conv(stride=(2, 3), pad=(1, 2, 3, 4), dilation=(1, 2), groups=2),
     ),
-    (Case("Conv", [KERNEL], {"auto_pad": "VALID"}), conv()),
     (Case("Conv", [w(5, 4, 4, 4)], SAME), conv(stride=(2, 2), pad=(1, 1, 2, 2))),
     (Case("Conv", [w(5, 4, 4, 2)], SAME | {"auto_pad": "SAME_LOWER"}), conv(stride=(2, 2), pad=(2, 1, 1, 0))),
     (
@@ -111,18 +109,13 @@ KNOWN: list[tuple[Case, tuple[str, dict[str, Any]]]] = [
         ),
     ),
     (Case("Gemm", [w(12, 5), w(5)], shape=FLAT), ("linear", {})),
-    (Case("Gemm", [w(5, 12)], {"transB": 1}, FLAT), ("linear", {})),
-    (Case("MatMul", [w(12, 5)], shape=FLAT), ("linear", {})),
     (Case("Add", [w(4, 9, 9)]), ("position", {})),
     (Case("Add", [w(4, 9, 9), "x"]), ("position", {})),
-    (Case("Add", ["x", "x"]), ("add", {})),
     (Case("Sum", ["x"]), ("add", {})),
     (Case("Mul", [np.float32(3)]), ("times", {"by": 3.0})),
     (Case("Mul", [w(1, 4, 1, 1)]), ("scale", {"axis": 1})),
     (Case("Mul", [w(9)]), ("scale", {"axis": 3})),
     (Case("Div", [np.float32(4)]), ("times", {"by": 0.25})),
-    (Case("Clip", [np.float32(0)]), ("relu", {})),
-    (Case("Clip", [np.float32(0), np.float32(6)]), ("relu", {"at_most": 6})),
     (Case("Clip", [np.float32(0), np.float32(3.4e38)]), ("relu", {})),
     (Case("Clip", [], {"min": 0.0, "max": 6.0}, opset=6), ("relu", {"at_most": 6})),
     (
@@ -138,19 +131,9 @@ KNOWN: list[tuple[Case, tuple[str, dict[str, Any]]]] = [
         Case("MaxPool", [], {"kernel_shape": [1, 1], "strides": [2, 1]}), pool(window=(1, 1), stride=(2, 1)),
     ),
     (
-        Case("AveragePool", [], {"kernel_shape": [2, 2], "strides": [2, 2]}),
-        pool("average", window=(2, 2), stride=(2, 2), count_padding=True),
-    ),
-    (
         Case("AveragePool", [], {"kernel_shape": [2, 2], "pads": [0, 1, 0, 1]}),
         pool("average", window=(2, 2), pad=(0, 1, 0, 1), count_padding=False),
     ),
-    (
-        Case("AveragePool", [], {"kernel_shape": [2, 2], "pads": [0, 1, 0, 1], "count_include_pad": 1}),
-        pool("average", window=(2, 2), pad=(0, 1, 0, 1), count_padding=True),
-    ),
-    (Case("GlobalMaxPool"), ("global_pool", {"mode": "max", "axes": None})),
-    (Case("GlobalAveragePool"), ("global_pool", {"mode": "average", "axes": None})),
     (Case("ReduceMean", [], {"axes": [2, 3]}), ("global_pool", {"mode": "average", "axes": [2.0, 3.0]})),
     (Case("ReduceMax", [i(-1, -2)], opset=18), ("global_pool", {"mode": "max", "axes": [-1.0, -2.0]})),
     (
@@ -167,36 +150,24 @@ KNOWN: list[tuple[Case, tuple[str, dict[str, Any]]]] = [
     ),
     (Case("RMSNormalization", [w(9)], {"axis": 3, "epsilon": 0.5}, opset=23), ("rmsnorm", {"epsilon": 0.5})),
     (Case("RMSNormalization", [w(9)], opset=23), ("rmsnorm", {"epsilon": 1e-5})),
-    (
-        Case("LRN", [], {"size": 4, "alpha": 0.01, "beta": 0.5, "bias": 2.0}),
-        ("lrn", {"size": 4, "ahead": 2, "alpha": 0.01, "beta": 0.5, "k": 2.0}),
-    ),
     (Case("LRN", [], {"size": 5}), ("lrn", {"size": 5, "ahead": 2, "alpha": 1e-4, "beta": 0.75, "k": 1.0})),
     (Case("Dropout"), ("dropout", {"probability": 0.5})),
     (Case("Dropout", [np.float32(0.3)]), ("dropout", {"probability": 0.3})),
     (Case("Dropout", [np.float32(0)]), ("identity", {})),
     (Case("Dropout", [], {"ratio": 0.3}, opset=10), ("dropout", {"probability": 0.3})),
-    (Case("Concat", ["x", "x"], {"axis": -3}), ("concat", {"axis": 1})),
     (Case("Concat", ["x", "x"], {"axis": 2}), ("concat", {"axis": 2})),
     (Case("Concat", [w(2, 4, 1), "x"], {"axis": -1}, (2, 4, 9)), ("prepend", {"axis": 2})),
     (Case("Softmax", shape=FLAT), ("softmax", {})),
     (Case("Softmax", shape=FLAT, opset=12), ("softmax", {})),
     (Case("LogSoftmax", [], {"axis": 1}, FLAT), ("softmax", {})),
-    (Case("Relu"), ("relu", {})),
-    (Case("Sigmoid"), ("sigmoid", {})),
-    (Case("Tanh"), ("tanh", {})),
     (Case("HardSwish"), ("hardswish", {})),
     (Case("Gelu", opset=20), ("gelu", {"approximate": "none"})),
     (Case("Gelu", [], {"approximate": "tanh"}, opset=20), ("gelu", {"approximate": "tanh"})),
     (Case("LeakyRelu"), ("leaky_relu", {"negative_slope": 0.01})),
-    (Case("LeakyRelu", [], {"alpha": 0.2}), ("leaky_relu", {"negative_slope": 0.2})),
     (Case("HardSigmoid", [], {"alpha": 1 / 6}), ("hardsigmoid", {})),
     (Case("Swish", opset=24), ("silu", {})),
-    (Case("Pad", [i(0, 0, 1, 2, 0, 0, 3, 4)]), ("pad", {"pad": (1, 2, 3, 4), "value": 0.0})),
     (Case("Pad", [i(0, 0, 1, 2, 0, 0, 3, 4), np.float32(0.5)]), ("pad", {"pad": (1, 2, 3, 4), "value": 0.5})),
-    (Case("Pad", [i(0, 0, 1, 0, 0, 2)], shape=ROWS), ("pad", {"pad": (1, 0, 2, 0), "value": 0.0})),
     (Case("Pad", [], {"pads": [0, 0, 1, 2, 0, 0, 3, 4]}, opset=2), ("pad", {"pad": (1, 2, 3, 4), "value": 0.0})),
-    (Case("Gather", [i(2, 1, 0, 3)], {"axis": 1}), ("permute_channels", {"order": [2, 1, 0, 3], "axis": 1})),
     (Case("Gather", [i(-1, 1, 0, 2)], {"axis": -3}), ("permute_channels", {"order": [3, 1, 0, 2], "axis": 1})),
 ]  # fmt: skip
 

@@ -212,15 +212,6 @@ def test_a_file_is_executed_once_for_each_change(mine: str) -> None:
     assert sys.path[-1] == str(Path.cwd())
 
 
-def test_which_lines_are_the_users_own(mine: str, tmp_path: Path) -> None:
-    assert not own_code.is_own(str(tmp_path / "mine.py")), "nothing has been executed yet"
-    own_code.executed(mine, 1)
-    assert own_code.is_own(str(tmp_path / "mine.py")) and own_code.is_own(str(tmp_path / "folder" / "other.py"))
-    assert not own_code.is_own(str(tmp_path / "site-packages" / "other.py"))
-    assert not own_code.is_own("<string>") and not own_code.is_own(str(tmp_path.parent / "other.py"))
-    assert not own_code.is_own(refimpl.__file__)
-
-
 def test_modules_are_imported_from_the_working_directory(mine: str, tmp_path: Path) -> None:
     (tmp_path / "my_own_package").mkdir()
     (tmp_path / "my_own_package" / "__init__.py").write_text("value = 4\n", encoding="utf-8")
@@ -251,10 +242,3 @@ def test_the_contents_of_the_files_that_a_text_names(mine: str) -> None:
     assert own_code.content("mine.py:make box.toml") == [own, toml]
     assert own_code.content("offload=mine:Maps,prefetch=pack:Other") == [own, empty]
     assert own_code.content("vgg16 vdnn-all offload=none:Maps") == []
-
-
-def test_an_error_in_our_line_says_whose_answer_it_may_be(mine: str) -> None:
-    own_code.executed(mine, 1)
-    error = failure(lambda: refimpl.networks.lenet(batch=2).layers[10**6])
-    said = own_code.suspected_error_line(error)
-    assert said.startswith("IndexError: ") and "mine.py" in said and Path(__file__).name in said

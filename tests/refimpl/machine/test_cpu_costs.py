@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -117,44 +116,6 @@ def test_what_counts_is_the_usual_turn_or_the_least(cpu: MadeUpCpu, monkeypatch:
     assert cpu_costs.map_copy_costs(min)[0] == pytest.approx(5e-6 + SMALL * OUT)
 
 
-@pytest.mark.parametrize(("wall", "processors"), [(3.0, 2.0), (2.0, 3.0)])
-def test_seconds_are_the_clocks_and_no_more_than_all_processors(
-    wall: float, processors: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran: list[int] = []
-    monkeypatch.setattr(cpu_costs, "perf_counter", lambda: wall * len(ran))
-    monkeypatch.setattr(cpu_costs, "process_time", lambda: processors * len(ran))
-    assert cpu_costs._seconds(lambda: ran.append(1), 5) == 2.0 and len(ran) == 5
-
-
-@pytest.mark.parametrize(
-    ("helper", "compiled"),
-    [((0, 1), ["copy", "b", "a"]), ((0, 2), ["copy", "a"]), ((1, 2), ["b"])],
-)
-def test_helpers_share_the_kernels_from_the_last_on(
-    helper: tuple[int, int], compiled: list[str], cpu: MadeUpCpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who compiles the last also compiles what shares a launch out over threads, by launching a copy."""
-    names = ("a", "b", "copy")
-    made: list[str] = []
-    monkeypatch.setattr(cpu_costs, "MEASURED", names)
-    monkeypatch.setattr(cpu_costs, "cases", lambda: {(name, (1.0,)): cpu.launch(name, 0.0) for name in names})
-    monkeypatch.setattr(build, "load", lambda kernel: made.append(kernel.name))
-    monkeypatch.setattr(build, "cache_directory", lambda: Path("folder"))
-    monkeypatch.setattr(build, "key", lambda kernel, checked: "checked" if checked else "key")
-    monkeypatch.setattr(build, "intact", lambda path: False)
-    cpu_costs.help_to_compile(*helper)
-    assert made == compiled and cpu.ran[SEVERAL] == ("copy" in compiled)
-    made.clear()
-    monkeypatch.setattr(build, "intact", lambda path: path == Path("folder/a_key"))
-    cpu_costs.help_to_compile(*helper)
-    assert made == [name for name in compiled if name != "a"], "another process has come as far as a"
-    made.clear()
-    monkeypatch.setattr(build, "cache_directory", lambda: None)
-    cpu_costs.help_to_compile(*helper)
-    assert made == [], "nothing can be kept for the process that measures"
-
-
 def test_progress_is_a_line_of_a_terminal_that_is_written_over(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,14 +124,6 @@ def test_progress_is_a_line_of_a_terminal_that_is_written_over(
     cpu_costs._shown("kernel 1")
     cpu_costs._shown("done")
     assert capsys.readouterr().err == f"\r  {'kernel 1':70}\r  {'done':70}\n"
-
-
-def test_arrays_are_drawn_numbers_and_labels_are_zeros() -> None:
-    drawn = cpu_costs.random_array((300, 300), "float32").ravel()
-    assert drawn.dtype == np.float32 and abs(drawn.mean()) < 0.02 and 0.9 < drawn.std() < 1.1
-    assert np.array_equal(drawn[:100], drawn[1 << 16 : (1 << 16) + 100]), "drawn once, and repeated"
-    labels = cpu_costs.random_array((3,), "int32")
-    assert labels.dtype == np.int32 and labels.tolist() == [0, 0, 0]
 
 
 def test_the_peaks_of_a_measured_cpu_are_those_of_its_product_and_its_copy() -> None:
@@ -201,17 +154,6 @@ def test_the_peaks_of_a_measured_cpu_are_those_of_its_product_and_its_copy() -> 
 def test_units_of_a_product_by_hand(count: Callable[..., cpu_model.Units], units: cpu_model.Units) -> None:
     """Of 9 x 17 x 7, in a grid of 2 x 3 blocks: tiles of 8 rows and 8 columns, of 16 deep."""
     assert count({"m": 9, "n": 17, "k": 7}, (2, 3)) == units
-
-
-def test_a_workspace_too_large_for_the_caches_is_fetched_by_every_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, workspace = np.zeros(10, np.float32), np.zeros(6, np.float32)
-    launch: Any = SimpleNamespace(kernel=SimpleNamespace(name="k"), values=[x, 3, workspace[:4]])
-    assert cpu_model.fetched_bytes([launch, launch], workspace) == 40
-    assert cpu_model.fetched_bytes([launch, launch]) == 40 + 16
-    monkeypatch.setattr(cpu_model, "CACHE_BYTES", 23)
-    assert cpu_model.fetched_bytes([launch, launch], workspace) == 40 + 2 * 16
-    monkeypatch.setattr(cpu_model, "CACHE_BYTES", 24)
-    assert cpu_model.fetched_bytes([launch, launch], workspace) == 40
 
 
 def test_a_kernel_stands_in_for_those_that_are_most_like_it() -> None:

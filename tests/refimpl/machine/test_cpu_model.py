@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from math import prod
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +25,6 @@ from refimpl.planner import Launch, plan
 from refimpl.studies.bench.training import NETWORKS
 from refimpl.text import MachineError
 from tests.messages import raises_naming
-from tests.refimpl.drawn_networks import CONVENTIONS, SMALLEST, every_option, smallest
 from tests.refimpl.machine import cpu_campaign, cpu_reference
 
 
@@ -86,13 +83,6 @@ def test_a_program_is_planned_and_simulated_with_the_costs(costs: dict[str, Unit
         assert seconds == sorted(seconds) and seconds[0] == made.seconds(call)
 
 
-def test_an_all_reduce_takes_what_the_network_takes(costs: dict[str, Units]) -> None:
-    """It is no kernel, so nothing of it was measured."""
-    program = plan(zoo.build("lenet", 4).data_parallel(2), setup("baseline"), calibrated(costs), 1 << 30)
-    seconds = program.machine.ring.reduce_seconds(sum(program.network.reduced), 2)
-    assert program.simulate().busy("network") == pytest.approx(seconds)
-
-
 def test_fewer_blocks_than_cores_leave_cores_idle(costs: dict[str, Units]) -> None:
     """backward_filter without a workspace has a block for each tile of the weights alone."""
     call = next(
@@ -114,11 +104,6 @@ def test_costs_are_recovered_from_what_was_measured() -> None:
     assert min(cpu_reference.fitted([((1.0, 1.0), 1.0), ((2.0, 1.0), 1.5), ((1.0, 5.0), 0.1)])) >= 0
 
 
-def test_a_resting_thread_costs_nothing() -> None:
-    assert cpu_model._resting(64, 64) == cpu_model._resting(32, 64) == 1
-    assert cpu_model._resting(8, 64) == 0.25 and cpu_model._resting(72, 64) == (1 + 0.25) / 2
-
-
 # -- few kernels are measured ------------------------------------------------------------------------------------------
 
 
@@ -134,15 +119,6 @@ def test_the_reference_has_the_kernels_of_every_processor(monkeypatch: pytest.Mo
         every = (one for call, chosen in ways for one in launches(call.function, call_arguments(call) | chosen))
         met |= {name: len(counted) for name, counted in map(cpu_model.units, every)}
     assert met == counts
-
-
-def test_every_layer_costs_something_on_every_shape_of_map() -> None:
-    """Small maps have kernels of their own, and so have pooling to a size and inference."""
-    drawn = [every_option(batch, conventions) for batch in (1, 32) for conventions in CONVENTIONS[:3]]
-    small = [smallest(kinds, batch=batch) for kinds in SMALLEST for batch in (1, 64)]
-    for network in (*drawn, *small):
-        for launched in (*every_launch(network), *every_launch(network.inference())):
-            assert cpu_model.units(launched)[0] in cpu_costs.reference(), launched.kernel.name
 
 
 def test_a_kernel_without_a_cost_is_an_error(costs: dict[str, Units]) -> None:
@@ -176,16 +152,6 @@ def test_a_kernel_that_is_not_measured_is_as_much_slower_as_the_one_most_like_it
         assert found[name] == pytest.approx([factor * cost for cost in known[name]])
 
 
-def test_a_launch_on_several_threads_costs_more(costs: dict[str, Units]) -> None:
-    """Waking them takes longer than a small kernel."""
-    made = calibrated(costs | {cpu_model.SHARED: (1e-3,)})
-    alone, shared = (
-        launches("relu.forward", {"x": cpu_model.empty((n,)), "y": cpu_model.empty((n,))})[0] for n in (32, 1 << 16)
-    )
-    assert made.launch_cost(alone) < 1e-4 and made.launch_cost(shared) > 1e-3
-    assert calibrated(costs | {cpu_model.SHARED: (1e-3,)}, cores=1).launch_cost(shared) < 1e-3
-
-
 def test_every_byte_of_a_launch_is_fetched(costs: dict[str, Units]) -> None:
     """What a launch reads was written long ago, or by another core."""
     x, y = cpu_model.empty((1 << 20,)), cpu_model.empty((1 << 20,))
@@ -214,26 +180,6 @@ def test_a_kernel_that_is_launched_for_some_images_at_a_time_fetches_each_byte_o
     assert few[0] < many[0] and few[1] == many[1] >= given["x"].nbytes + given["y"].nbytes
 
 
-def test_what_a_copy_costs_more_out_of_the_caches_is_the_cost_of_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launch in a row costs less than one after another; neither counts as bytes."""
-    monkeypatch.setattr(cpu_costs, "cases", lambda every: {})
-    bytes_of_copy = 8 * cpu_costs.LARGE
-    seconds = iter(
-        [
-            {cpu_costs.SMALL: 1e-6, cpu_costs.SEVERAL: 2e-6, cpu_costs.LARGE: 2e-6 + 1e-11 * bytes_of_copy},  # again
-            {cpu_costs.SMALL: 3e-6, cpu_costs.SEVERAL: 5e-6},  # after another
-            {cpu_costs.SEVERAL: 9e-6, cpu_costs.LARGE: 9e-6 + 3e-11 * bytes_of_copy},  # after a very large one
-        ]
-    )
-    monkeypatch.setattr(cpu_costs, "copy_seconds", lambda *before: next(seconds))
-    monkeypatch.setattr(cpu_costs, "map_copy_costs", lambda counts: (1e-6, 6e-11))
-    found = cpu_costs.calibrate()
-    assert found == {
-        cpu_model.LAUNCH: (3e-6,), cpu_model.SHARED: (5e-6,), cpu_model.FETCHED: (pytest.approx(2e-11),),
-        cpu_model.COPY: (1e-6, 6e-11),
-    }  # fmt: skip
-
-
 def test_a_copy_takes_its_start_and_its_bytes_as_they_were_measured(
     costs: dict[str, Units], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,58 +189,6 @@ def test_a_copy_takes_its_start_and_its_bytes_as_they_were_measured(
     monkeypatch.setattr(cpu_costs, "least_in_turns", lambda runs, *how, **more: dict.fromkeys(runs, next(seconds)))
     start, byte = cpu_costs.map_copy_costs()
     assert start == 2e-6 and byte == pytest.approx(6e-4 / cpu_costs.MAP)
-
-
-@pytest.mark.parametrize(("threads", "of_two_blocks"), [(1, 9e-6), (2, 6e-6)])
-def test_a_sample_is_without_what_a_launch_of_as_many_blocks_costs(
-    threads: int, of_two_blocks: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Blocks that threads share cost their waking; one block, or one thread, costs none."""
-    blocks = {"one": 1, "two": 2}
-    runs = {(name, (1.0,)): SimpleNamespace(grid=(count, 1, 1), run=print) for name, count in blocks.items()}
-    overheads = {cpu_costs.SMALL: 1e-6, cpu_costs.SEVERAL: 4e-6, cpu_costs.LARGE: 1e-3}
-    for name, instead in (
-        ("cases", lambda every: runs), ("kernels_of", lambda runs: []), ("helpers", nullcontext),
-        ("copy_seconds", lambda *before: overheads), ("map_copy_costs", lambda counts: (1e-6, 1e-10)),
-        ("_threads", lambda: threads),
-        ("unevenness", lambda blocks, threads: 1.0),
-        ("least_in_turns", lambda *how, **more: dict.fromkeys(runs, 10e-6)),
-    ):  # fmt: skip
-        monkeypatch.setattr(cpu_costs, name, instead)
-    samples: dict[str, Any] = {}
-    cpu_costs.calibrate(model=lambda found: samples.update(found) or {})
-    of_each = {
-        name: [((1.0,), pytest.approx(seconds))] for name, seconds in {"one": 9e-6, "two": of_two_blocks}.items()
-    }
-    assert samples == of_each
-
-
-@pytest.mark.slow
-def test_a_small_workspace_stays_in_the_caches_between_launches(
-    costs: dict[str, Units], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The bytes of a large one, and of every other array, are fetched."""
-    call = next(call for step in zoo.build("lenet", 16).steps for call in step.calls if call.choosable)
-    near = {(c.algorithm, c.workspace_bytes): c.seconds for c in calibrated(costs).choices(call)}
-    monkeypatch.setattr(cpu_model, "CACHE_BYTES", 0)
-    far = {(c.algorithm, c.workspace_bytes): c.seconds for c in calibrated(costs).choices(call)}
-    dearer = {which for which in near if far[which] > near[which]}
-    assert dearer == {which for which in near if 0 < which[1] <= 8 << 20} != set()
-
-
-@pytest.mark.slow
-def test_helpers_compile_what_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The second one meets what the first has compiled, and ends."""
-    monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path))
-    monkeypatch.setattr(cpu_costs, "_threads", lambda: 2)
-    with monkeypatch.context() as last:
-        last.setattr(cpu_costs, "MEASURED", cpu_costs.MEASURED[-1:])
-        cpu_costs.help_to_compile(0, 1)
-    with cpu_costs.helpers() as processes:
-        pass
-    assert [process.returncode for process in processes] == [0]
-    compiled = {entry.name.rpartition("_")[0] for entry in tmp_path.iterdir() if entry.is_dir()}
-    assert compiled - {"sharing"} == {cpu_costs.MEASURED[-1]}  # this process may have had it before
 
 
 # -- measured once -----------------------------------------------------------------------------------------------------
@@ -387,14 +281,6 @@ def test_costs_of_other_kernels_are_another_calibration(
     before = cpu_costs.costs_path()
     monkeypatch.setattr(cpu_costs, "REFERENCE", tmp_path / "other.json")  # one of the files that the name is made of
     cpu_costs.REFERENCE.write_text("{}")
-    assert cpu_costs.costs_path() != before
-
-
-def test_another_number_of_threads_is_another_calibration(
-    measuring: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = cpu_costs.costs_path()
-    monkeypatch.setattr(cpu_costs, "_threads", lambda: 77)
     assert cpu_costs.costs_path() != before
 
 

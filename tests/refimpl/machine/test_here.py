@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from kernels.targets import gpu
@@ -38,22 +37,6 @@ def test_a_gpu_is_described_by_its_clocks_and_widths() -> None:
     assert (made.flops, made.bandwidth) == pytest.approx((15.7e12, 898e9), rel=0.01)
     v100.clock_rate = 0  # a driver that does not tell
     assert here.from_properties("Tesla V100", 16 * GIB, v100).flops == pytest.approx(15.4e12, rel=0.01)
-
-
-def test_a_gpu_whose_clocks_are_untold_has_the_usual_ones_and_half_of_pcie_5() -> None:
-    """1.5 GHz; 128 lanes a multiprocessor, two operations each a cycle; two transfers a cycle of the memory."""
-    untold = SimpleNamespace(
-        compute_capability_major=8, compute_capability_minor=9, multiprocessor_count=10,
-        clock_rate=0, memory_clock_rate=0, global_memory_bus_width=256,
-    )  # fmt: skip
-    made = here.from_properties("a card", 3 * GIB, untold)
-    assert (made.name, made.memory_bytes, made.multiprocessors) == ("here", 3 * GIB, 10)
-    assert made.flops == 10 * 128 * 2 * 1.5e9 and made.bandwidth == 256 / 8 * 2 * 1.5e9
-    assert made.link == MACHINES["h100"].link / 2 and made.efficiency == MACHINES["titan-x"].efficiency
-    assert [(source.how, source.of) for source in made.sources] == [
-        ("system", ("memory_bytes", "flops", "bandwidth", "multiprocessors")), ("assumed", ("link",)),
-        ("assumed", ("efficiency",)),
-    ]  # fmt: skip
 
 
 def test_the_rough_cpu_grows_with_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,11 +95,6 @@ def test_the_operating_system_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert here.process_bytes() is None
 
 
-def test_the_most_memory_of_this_process_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "read_text", lambda self, **options: "VmPeak: 9 kB\nVmHWM:\t  12 kB\nVmRSS: 7 kB\n")
-    assert here.process_bytes() == 12 * 1024
-
-
 def test_the_machine_is_busy_where_half_of_its_cores_have_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernels.targets.cpu.threads.cores", lambda: 4)
     for load, busy in ((0.0, False), (1.9, False), (2.0, True), (9.0, True)):
@@ -173,15 +151,3 @@ def test_the_device_at_hand_is_the_cpu_without_a_gpu(monkeypatch: pytest.MonkeyP
     with raises_naming(NoDevice, "no kernel can run on a GPU here", "no CUDA driver"):
         device_at_hand("gpu")
     assert Gpu.kind == "gpu" and isinstance(device_at_hand("cpu"), Cpu)
-
-
-def test_arrays_of_the_cpu_are_numpys() -> None:
-    device = Cpu()
-    memory = device.empty(6)
-    labels = device.shaped(memory[2:6], (2, 2), "int32")
-    assert (memory.dtype, memory.shape) == (np.float32, (6,))
-    assert (labels.dtype, labels.shape) == (np.int32, (2, 2)) and np.shares_memory(labels, memory)
-    assert device.array(labels) is labels
-    ran: list[int] = []
-    assert device.seconds(lambda: ran.append(1), 3) >= 0 and len(ran) == 3
-    device.copy("out", 4)()

@@ -94,25 +94,6 @@ def test_twice_the_images_are_not_faster(catalogue: str, calls: list[Call]) -> N
         assert machine.seconds(more) >= machine.seconds(call) * (1 - 1e-12)
 
 
-def test_choices_are_made_once_for_equal_calls() -> None:
-    machine = replace(TITAN_X)
-    one, other = (passes((4, 3, 16, 16), 8, (3, 3), pad=(1, 1))[0] for _ in range(2))
-    assert machine.choices(one) is machine.choices(other)
-
-
-def test_a_replaced_machine_has_choices_of_its_own() -> None:
-    call = passes((32, 64, 56, 56), 64, (3, 3), pad=(1, 1))[0]
-    slow = replace(TITAN_X, flops=TITAN_X.flops / 100, bandwidth=TITAN_X.bandwidth / 100)
-    assert slow.seconds(call) > 50 * TITAN_X.seconds(call)
-
-
-def test_a_choice_is_timed_by_the_machine_that_is_asked() -> None:
-    call = passes((32, 64, 56, 56), 64, (3, 3), pad=(1, 1))[0]
-    choice = TITAN_X.choices(call)[0]
-    faster = replace(TITAN_X, flops=10 * TITAN_X.flops, bandwidth=10 * TITAN_X.bandwidth)
-    assert faster.seconds(call, choice) < choice.seconds / 5
-
-
 def test_a_choice_of_another_catalogue_is_refused() -> None:
     call = passes((4, 3, 16, 16), 8, (3, 3))[0]
     with raises_naming(MachineError, "catalogue", "cudnn4", "winograd", "workspace", 64):

@@ -47,33 +47,6 @@ def test_fewer_images_at_a_time_are_slower(algorithm: str, calls: list[Call]) ->
         assert seconds == sorted(seconds, reverse=True)
 
 
-def test_the_menu_is_short_and_ends_in_one_image() -> None:
-    call = passes((64, 16, 28, 28), 16, (3, 3), pad=(1, 1))[0]
-    offered = [c.workspace_bytes for c in H100.choices(call) if c.algorithm == "winograd"]
-    given = *as_kernels_take_it(call), "winograd"
-    assert sorted(offered) == [conv.workspace_bytes(*given, i) for i in (1, 4, 16, 64)]
-
-
-def test_a_pointwise_convolution_needs_no_columns() -> None:
-    forward = passes((16, 8, 7, 7), 8, (1, 1))[0]
-    assert [c.workspace_bytes for c in H100.choices(forward) if c.algorithm == "im2col"] == [0]
-
-
-def test_an_unsplit_filter_gradient_leaves_a_large_gpu_idle() -> None:
-    filter_ = passes((32, 64, 224, 224), 64, (3, 3), pad=(1, 1))[2]
-    by_workspace = sorted(
-        (c.workspace_bytes, c.seconds) for c in H100.choices(filter_) if c.algorithm == "implicit_gemm"
-    )
-    (none, alone), (some, split) = by_workspace
-    assert none == 0 < some and alone > 10 * split
-
-
-def test_no_options_are_lost_on_a_batch_too_large_to_index_at_once() -> None:
-    forward = passes((512, 64, 112, 112), 64, (3, 3), pad=(1, 1))[0]
-    offered = {c.workspace_bytes for c in H100.choices(forward) if c.algorithm == "im2col"}
-    assert max(offered) < 4 * 2**31 and len(offered) >= 3
-
-
 @pytest.mark.parametrize("index", range(3))
 def test_every_choice_of_an_algorithm_gives_the_same_bits(index: int) -> None:
     call = passes((5, 3, 9, 8), 4, (3, 3), pad=(1, 1))[index]

@@ -38,12 +38,6 @@ def test_the_menu_is_short_and_ends_in_one_images_heads(machine: Any) -> None:
         assert needed[0] == 4 * 2 * 20 * 20 * attention.MATRICES[pass_]
 
 
-def test_groups_share_the_workspace_of_a_key() -> None:
-    whole, grouped = (passes(4, 16, heads=8, **how)[0] for how in ({}, {"kv_heads": 2}))
-    most = [max(choice.workspace_bytes for choice in H100.choices(call)) for call in (whole, grouped)]
-    assert most[0] == 4 * most[1]
-
-
 def test_every_choice_gives_the_same_bits() -> None:
     forward, _ = passes(5, 9)
     (x,), y = forward.arguments["inputs"], forward.arguments["y"]
@@ -64,13 +58,3 @@ def test_less_workspace_is_slower_and_a_mask_saves_time() -> None:
     for one, other in zip(whole, causal, strict=True):
         assert 0.5 < H100.seconds(other) / H100.seconds(one) < 0.8
         assert other.flops == pytest.approx(one.flops / 2, rel=1e-3)
-
-
-def test_no_choice_is_faster_than_its_arithmetic() -> None:
-    for call in (*passes(8, 300, heads=4, width=32), *passes(2, 257, heads=4, width=32, causal=True)):
-        assert all(choice.seconds > call.flops / H100.flops for choice in H100.choices(call))
-
-
-def test_ours_stands_in_for_what_a_published_library_lacks() -> None:
-    for call in passes(2, 4):
-        assert H100.with_catalogue("cudnn4").choices(call) == H100.choices(call)

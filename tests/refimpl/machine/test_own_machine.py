@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 import refimpl
 from refimpl import cli
-from refimpl.machine import MACHINES, Machine, MachineError
+from refimpl.machine import MACHINES, MachineError
 from refimpl.machine.model import FIGURES
 from refimpl.machine.own_machine import NAMES, QUANTITIES, figure_rows, number
 from refimpl.names.machines import like, named
@@ -54,22 +53,15 @@ def test_a_value_is_read_as_it_is_written(what: str) -> None:
     ("given", "says"),
     [
         ({"memory": "16TB"}, "memory is '16TB', which no machine has; did you mean 16GB?"),
-        ({"memory": "-1GiB"}, "memory is '-1GiB'; give a number above 0, as in 16GiB"),
         ({"memory": 0}, "memory is 0; give a number above 0, as in 16GiB"),
         ({"memory": "16Gb"}, "memory is '16Gb', in bits; an eighth of it is bytes, as in 16GiB"),
-        ({"memory": True}, "memory is True; write it as in 16GiB"),
         ({"link": "12Gb/s"}, "link is '12Gb/s', in bits; an eighth of it is bytes, as in 12GB/s"),
-        ({"link": "96 Gbit/s"}, "link is '96 Gbit/s', in bits; an eighth of it is bytes, as in 12GB/s"),
         ({"link": "12GB"}, "link is '12GB'; write it as in 12GB/s"),
-        ({"link": 12}, "link is 12, which no machine has; did you mean 12GB/s?"),
-        ({"link": "12TB/s"}, "link is '12TB/s', which no machine has; did you mean 12GB/s?"),
         ({"bandwidth": "nan GB/s"}, "bandwidth is 'nan GB/s'; give a number above 0, as in 960GB/s"),
-        ({"flops": float("inf")}, "flops is inf; give a number above 0, as in 61.4TFLOP/s"),
         ({"multiprocessors": 1.5}, "multiprocessors is 1.5; give a whole number, as in 96"),
         ({"lnk": "12GB/s"}, "a machine has no 'lnk'; did you mean link?"),
         ({"efficiency": {"forward": 1.5}}, "efficiency forward is 1.5; give a share above 0 and at most 1"),
         ({"efficiency": {"ford": 0.5}}, "there is no efficiency 'ford'; there are forward, backward, products"),
-        ({"efficiency": 0.5}, "efficiency is 0.5; give shares by name, as in {forward = 0.4}"),
         ({"catalogue": "cudnn"}, "there is no catalogue 'cudnn'; did you mean cudnn4?"),
     ],
 )
@@ -116,17 +108,6 @@ def test_a_number_is_read_with_its_prefix(what: str, written: str, value: float 
         assert number(what, written) == pytest.approx(value, rel=1e-12)
 
 
-class MeasuredMachine(Machine):
-    """Its seconds are a profile's, not a model's."""
-
-
-def test_what_is_measured_is_no_model_to_be_like() -> None:
-    base = MACHINES["l4"]
-    measured = MeasuredMachine(**{field.name: getattr(base, field.name) for field in fields(base) if field.init})
-    with pytest.raises(MachineError, match="measured, and not a model"):
-        like(measured, link="12GB/s")
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -151,22 +132,6 @@ def test_a_file_that_is_wrong_is_named(write: Write, text: str, says: str) -> No
     with pytest.raises(MachineError) as error:
         named(path)
     assert str(error.value).startswith(f"{path}: {says}")
-
-
-def test_no_file_and_no_toml(write: Write) -> None:
-    with pytest.raises(MachineError, match="there is no file"):
-        named("no-such-card.toml")
-    with pytest.raises(MachineError, match="cannot be read as TOML"):
-        named(write("[[["))
-
-
-def test_python_without_a_reader_of_toml(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise ImportError(name)
-
-    monkeypatch.setattr("refimpl.text.import_module", missing)
-    with pytest.raises(MachineError, match="pip install tomli"):
-        named(write('like = "l4"'))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -197,7 +162,7 @@ def test_the_command_shows_sources(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["plan lenet --policy baseline", "compare lenet --with baseline", "view lenet --out t.json",
+    ["plan lenet --policy baseline", "compare lenet --with baseline",
      "export lenet --policy vdnn-all --out e.py", "view lenet --policy baseline --out v.html"],
 )  # fmt: skip
 def test_commands_take_the_file(

@@ -129,12 +129,6 @@ def test_the_twin_finds_the_same_times(program: list[Any], driver_calls: bool, l
     assert found.seconds == max((end for _, end in expected), default=0)
 
 
-@given(programs(), st.booleans())
-def test_the_same_program_has_the_same_timeline(program: list[Any], driver_calls: bool) -> None:
-    one, other = (simulate(program, STREAMS, Plain(), driver_calls) for _ in range(2))  # type: ignore[arg-type]
-    assert one == other
-
-
 @given(programs())
 def test_what_a_timeline_tells_is_what_its_spans_say(program: list[Any]) -> None:
     timeline = simulate(program, STREAMS, Plain(), False)  # type: ignore[arg-type]
@@ -171,11 +165,6 @@ def test_the_links_rate_is_of_all_copies_or_of_those_for_one_reason() -> None:
     timeline = Timeline(spans, STREAMS, 50, "plain")
     assert timeline.link_rate() == 440 / 20
     assert [timeline.link_rate(why) for why in ("offload", "prefetch", "none such")] == [30, 20, 0.0]
-
-
-def test_an_empty_timeline_has_nothing() -> None:
-    timeline = simulate([], STREAMS, Plain(), False)  # type: ignore[arg-type]
-    assert (timeline.seconds, timeline.busy("compute"), timeline.overlap(), timeline.steps()) == (0, 0, 0, {})
 
 
 intervals = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 6)).map(lambda pair: (pair[0], sum(pair))))

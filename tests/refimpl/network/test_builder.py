@@ -15,6 +15,7 @@ from kernels.checks.arguments import KernelError
 from kernels.checks.conv_shape import ConvShape
 from kernels.fast import batchnorm, clip, layernorm, lrn, mean_loss, pixel_softmax, pool, rmsnorm, rotary
 from refimpl.machine.convolution import Convolution
+from refimpl.names.networks import build
 from refimpl.network import SUPERNEURONS, Builder, Layer, NetworkError
 from refimpl.network.builder import LARGEST_LRN, PapersBuilder
 from refimpl.network.conventions import VDNNPP
@@ -92,13 +93,6 @@ def test_layers_have_the_kernels_limits() -> None:
 
 def builder(batch: int = 2) -> Builder:
     return Builder("net", (batch, 3, 8, 8))
-
-
-def test_layers_are_named_by_kind_unless_a_name_is_given() -> None:
-    b = builder()
-    given = [b.conv(4, 3), b.conv(4, 3, name="own"), b.conv(4, 1), b.relu(), b.relu(name="relu3"), b.relu(), b.relu()]
-    assert [x.name for x in given] == ["conv1", "own", "conv3", "relu1", "relu3", "relu4", "relu5"]
-    assert [x.number for x in given] == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_parameters_and_statistics() -> None:
@@ -317,15 +311,25 @@ WRONG = {
         lambda: finished().build().data_parallel(2).trained_by("adamw"), ("net", 2, "trained_by"),
     ),
     "no ranks": (lambda: finished().build().data_parallel(0), (0, "1")),
+    "an input that nothing reads": (
+        lambda: [b := builder(), b.add_input("unread", (2, 3, 4, 4)), b.fc(3, after=b.input), b.softmax(), b.build()],
+        ("unread",),
+    ),
+    "shared weights of other shapes": (
+        lambda: [
+            b := builder(), x := b.conv(4, 3, pad=1), b.share(x, b.conv(4, 3, pad=1)),  # type: ignore[func-returns-value]
+            b.fc(3), b.softmax(), b.build(),
+        ], ("conv2", "conv1", (4, 4, 3, 3), (4, 3, 3, 3)),
+    ),
+    "sharing with another kind": (
+        lambda: [b := builder(), b.share(b.conv(4, 1), b.batchnorm())], ("batchnorm1", "batchnorm", "kind"),  # type: ignore[func-returns-value]
+    ),
+    "gradients that are managed": (
+        lambda: build("tiny-vgg:vdnnpp", 2).data_parallel(2), ("d(fc5.w)", "data-parallel"),
+    ),
     "no buckets": (lambda: finished().build().data_parallel(2, 0), (2, 0)),
     "ranks of ranks": (lambda: finished().build().data_parallel(2).data_parallel(3), ("net", 2)),
 }  # fmt: skip
-
-
-def test_one_number_a_map_may_be_given_first() -> None:
-    b = builder()
-    gate = b.global_pool(after=b.input)
-    assert b.mul(gate, b.input).shape == b.mul(b.input, gate).shape == (2, 3, 8, 8)
 
 
 def test_the_last_pattern_that_fits_decides_what_learns() -> None:
@@ -422,17 +426,6 @@ def test_describing_and_building_do_not_import_numba() -> None:
 
 
 @pytest.mark.vdnnpp
-def test_a_relu_is_part_of_the_convolution_or_fc_before_it() -> None:
-    b = Builder("net", (2, 3, 8, 8), VDNNPP)
-    conv = b.conv(4, 3)
-    assert b.relu() is conv and conv.has_relu and b.last is conv
-    fc = b.fc(5)
-    assert b.relu(name="its name is lost") is fc and fc.has_relu
-    b.softmax()
-    assert [layer.kind for layer in b.build().layers] == ["conv", "fc", "softmax"]
-
-
-@pytest.mark.vdnnpp
 def test_a_relu_behind_anything_else_or_beside_others_is_a_layer() -> None:
     b = Builder("net", (2, 3, 8, 8), VDNNPP)
     b.pool(2)
@@ -449,13 +442,6 @@ def test_a_relu_behind_anything_else_or_beside_others_is_a_layer() -> None:
     network = b.build()
     with raises_naming(NetworkError, "net"):
         b.relu(after=network.layers[-2])
-
-
-@pytest.mark.vdnnpp
-def test_without_the_convention_it_never_is() -> None:
-    b = builder()
-    b.conv(4, 3)
-    assert b.relu().kind == "relu"
 
 
 @pytest.mark.parametrize(
@@ -485,13 +471,6 @@ def test_the_papers_builder_has_the_kinds_of_their_networks_alone(kind: LayerKin
     made = ("data", "fork")  # the batch is there, and forks are put in
     assert hasattr(PapersBuilder, kind) == (TRAITS[kind].published and kind not in made)
     assert hasattr(Builder, kind) == (kind not in made)
-
-
-@pytest.mark.parametrize("kind", [kind for kind, traits in TRAITS.items() if traits.loss and not traits.opaque])
-def test_every_loss_counts_once_unless_it_is_said(kind: str) -> None:
-    b = Builder("net", (2, 3, 4, 4))
-    assert getattr(b, kind)().weight == 1
-    assert getattr(b, kind)(weight=0.5, after=b.input).weight == 0.5
 
 
 def test_a_normalisation_begins_as_one_alone() -> None:

@@ -98,15 +98,6 @@ VDNNPP_TABLE = {
 }
 
 
-def test_the_calls_of_a_mean_loss() -> None:
-    b = Builder("mean", (4, 3, 1, 1))
-    b.conv(1, 1)
-    b.mean_squared_error()
-    loss = b.build().layers[-1]
-    assert functions(loss.forward)[-1] == "mean_loss.forward"
-    assert loss.forward.calls[-1].arguments.keys() >= {"x", "targets", "losses", "error", "workspace"}
-
-
 @pytest.mark.vdnnpp
 def test_a_chain_of_vdnnpp() -> None:
     network = chain(VDNNPP)
@@ -114,79 +105,8 @@ def test_a_chain_of_vdnnpp() -> None:
     assert [layer.name for layer in network.layers if layer.has_relu] == ["conv"]
 
 
-@pytest.mark.vdnnpp
-def test_the_calls_of_vdnnpp() -> None:
-    """A fused ReLU's kernels run in the layer's step; with managed gradients the data's come before the filter's."""
-    network, update = chain(VDNNPP), "sgd.update"
-    found = {name: (functions(layer.forward), functions(layer.backward)) for name, layer in layers(network).items()}
-    assert found["conv"] == (
-        ["conv.forward", "relu.forward"], ["relu.backward", "conv.backward_filter", "conv.backward_bias", *[update] * 2]
-    )  # fmt: skip
-    assert found["fc"] == (
-        ["fc.forward"], ["fc.backward_data", "fc.backward_filter", "fc.backward_bias", update, update]
-    )  # fmt: skip
-    assert found["bare"][1] == ["conv.backward_data", "conv.backward_filter", update]
-    assert found["softmax"] == (["softmax.forward", "softmax.cross_entropy"], ["softmax.backward"])
-    again = layers(network)["conv"].forward.calls[1]
-    assert [str(t) for t in again.updates] == ["conv"] and not again.reads and not again.writes
-
-
 def layers(network: Network) -> dict[str, Layer]:
     return {layer.name: layer for layer in network.layers}
-
-
-@pytest.mark.vdnnpp
-def test_what_a_fully_connected_layer_of_vdnnpp_holds() -> None:
-    """Its Y is read with the gradient of the weights, whose buffers are managed, and its weights are resident."""
-    network = chain(VDNNPP)
-    data, filter_, bias, *updates = network.layer("fc").backward.calls
-    assert [str(t) for t in data.reads] == ["d(fc)", "fc.w"]
-    assert [str(t) for t in filter_.reads] == ["drop", "d(fc)", "fc"]
-    assert [str(t) for t in bias.reads] == ["d(fc)"]
-    assert [str(t) for call in (data, filter_, bias) for t in call.writes] == ["d(drop)", "d(fc.w)", "d(fc.b)"]
-    assert all(call.reads[0].managed and call.reads[0].kind == "weight gradient" for call in updates)
-    for _, _, parameter in network.parameters():
-        assert parameter.gradient in network.managed and parameter.weight in network.resident
-        assert parameter.momentum in network.resident
-
-
-@pytest.mark.vdnnpp
-def test_a_softmax_behind_a_fused_relu_has_a_map_of_its_own() -> None:
-    """The ReLU's backward reads its output."""
-    b = Builder("net", (2, 3, 8, 8), VDNNPP)
-    b.fc(5, name="fc")
-    b.relu()
-    b.softmax(name="softmax")
-    network = b.build()
-    assert said(network.layer("softmax").forward) == "fc → softmax"
-    assert said(network.layer("softmax").backward) == "!softmax →"
-    backward = network.layer("fc").backward
-    assert said(backward) == "fc input !softmax → d(fc.w) d(fc.b)"
-    assert functions(backward)[:2] == ["relu.backward", "fc.backward_filter"]
-
-
-def test_what_a_convolution_reads_and_writes_of_the_resident() -> None:
-    layer = VDNN_CHAIN.layer("conv")
-    (forward,) = layer.forward.calls
-    assert [str(t) for t in forward.reads] == ["input", "conv.w", "conv.b"]
-    filter_, bias, update_w, _ = layer.backward.calls
-    assert [str(t) for t in filter_.writes] == ["d(conv.w)"] and [str(t) for t in bias.writes] == ["d(conv.b)"]
-    assert [str(t) for t in update_w.reads] == ["d(conv.w)"]
-    assert [str(t) for t in update_w.updates] == ["conv.w", "momentum of conv.w"]
-    assert forward.choosable and not bias.choosable
-    shapes = ("x", (2, 3, 8, 8)), ("dy", (2, 4, 6, 6)), ("dw", (4, 3, 3, 3))
-    assert filter_.key == ("conv.backward_filter", (*shapes, ("stride", (1, 1)), ("pad", (0, 0))))
-    data = VDNN_CHAIN.layer("bare").backward.calls[1]
-    assert dict(data.key[1]) == {
-        "dy": (2, 4, 3, 3),
-        "w": (4, 4, 1, 1),
-        "dx": (2, 4, 3, 3),
-        "stride": (1, 1),
-        "pad": (0, 0),
-    }
-    assert forward.flops == filter_.flops == 2 * (2 * 4 * 6 * 6) * (3 * 3 * 3)
-    moved = 2 * 3 * 8 * 8 + 4 * 27 + 4 + 2 * 4 * 6 * 6
-    assert forward.nbytes == 4 * moved and update_w.nbytes == 4 * 27 * 4 * 5
 
 
 def forked(conventions: Conventions) -> Network:
@@ -219,32 +139,6 @@ def test_gradients_of_a_map_with_several_readers_are_summed_as_they_come() -> No
     assert (str(total), str(part), add.updates, add.reads) == ("d(trunk)", "d(trunk) by right", (total,), (part,))
 
 
-def test_a_join_whose_inputs_have_a_gradient_already_adds_to_it() -> None:
-    b = Builder("late join", (2, 3, 4, 4))
-    x = b.conv(3, 1, name="x")
-    y = b.conv(3, 1, name="y")
-    early = b.join(x, y, name="early")
-    b.concat(x, y, early, name="concat")
-    b.fc(2, name="fc")
-    b.softmax(name="softmax")
-    network = b.build()
-    assert said(network.layer("early").backward) == "d(early) !d(y) !d(x) →"
-    assert functions(network.layer("early").backward) == ["join.fork_backward", "join.fork_backward"]
-
-
-def test_fork_layers_copy_forward_and_sum_into_the_first_branch() -> None:
-    network = forked(SUPERNEURONS)
-    copies = ["trunk.fork.1", "trunk.fork.2", "trunk.fork.3"]
-    fork = network.layer("trunk.fork")
-    assert said(fork.forward) == f"trunk → {' '.join(copies)}"
-    assert [str(fork.branches[reader]) for reader in fork.consumers] == copies
-    assert [str(reader) for reader in fork.consumers] == ["left", "right", "concat"]
-    assert said(network.layer("left").forward) == "trunk.fork.1 → left"
-    assert said(network.layer("concat").forward) == "trunk.fork.3 join → concat"
-    assert said(fork.backward) == "d(trunk.fork.2) d(trunk.fork.3) !d(trunk.fork.1) →"
-    assert said(network.layer("trunk").backward) == "d(trunk.fork.1) → d(input)"
-
-
 @pytest.mark.parametrize(
     ("before", "readers", "in_place"),
     [
@@ -272,18 +166,6 @@ def test_when_a_relu_may_be_in_place(before: str, readers: int, in_place: bool) 
         layer = b.build().layer("the relu")
         assert layer.in_place is expected
         assert (layer.y is layer.x) is expected
-
-
-def test_behind_a_fork_layer_a_relu_has_its_own_copy_to_overwrite() -> None:
-    b = Builder("copies", (2, 3, 4, 4), Conventions(fork_layers=True))
-    x = b.conv(3, 1)
-    b.join(b.relu(name="one"), b.relu(name="other", after=x))
-    b.fc(2)
-    b.softmax()
-    network = b.build()
-    assert [said(network.layer(name).forward) for name in ("one", "other")] == [
-        "!conv1.fork.1 →", "!conv1.fork.2 →",
-    ]  # fmt: skip
 
 
 def test_nothing_is_computed_below_the_first_layer_that_learns() -> None:
@@ -319,24 +201,3 @@ def test_inference_shares_all_but_what_it_changes() -> None:
     assert {tensor.kind for tensor in changed} == {"map", "loss"}
     assert [str(tensor) for tensor in other.managed] == ["input", "conv", "lrn", "pool", "bare", "norm", "drop", "fc"]
     assert network.layers[0].forward.calls[0].function == "conv.forward" and len(network.steps) == 2 * network.depth
-
-
-def test_a_dropout_keeps_its_number_whatever_the_conventions() -> None:
-    """The mask follows from it: forks that are added must not change what is dropped."""
-
-    def numbers(conventions: Conventions) -> dict[str, set[int]]:
-        b = Builder("two", (2, 3, 4, 4), conventions)
-        x = b.conv(3, 1)
-        one, other = b.dropout(name="one"), b.dropout(name="other", after=x)
-        b.join(one, other)
-        b.fc(2)
-        b.softmax()
-        layers = [layer for layer in b.build().layers if layer.kind == "dropout"]
-        return {
-            layer.name: {
-                call.arguments["layer"] for step in both(layer) for call in step.calls if call.family == "dropout"
-            }
-            for layer in layers
-        }
-
-    assert numbers(VDNN) == numbers(SUPERNEURONS) == {"one": {2}, "other": {3}}

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 import refimpl
 from refimpl.machine import Ring, wire_bytes
-from refimpl.network import Call, Network, NetworkError
-from refimpl.network.conventions import VDNNPP
+from refimpl.network import Call, Network
 from refimpl.planner import Launch, plan
-from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import CONVENTIONS
 from tests.refimpl.modules import machine, networks, setup, setups
 from tests.refimpl.planner.brute_force import fault
@@ -102,19 +100,6 @@ def test_one_rank_trains_alone() -> None:
     network = small_network()
     assert network.data_parallel(1) is network and network.ranks == 1 and network.reduced == []
     assert network.data_parallel(2).inference().ranks == 1, "each rank evaluates by itself"
-
-
-def test_what_cannot_be_trained_together_is_refused() -> None:
-    network = small_network()
-    with raises_naming(NetworkError, 1, 0):
-        network.data_parallel(0)
-    with raises_naming(NetworkError, 1, 0):
-        network.data_parallel(2, 0)
-    with raises_naming(NetworkError, 2, "small"):
-        network.data_parallel(2).data_parallel(2)
-    assert VDNNPP.weight_gradients_managed
-    with raises_naming(NetworkError, "d(fc5.w)", "data-parallel"):
-        refimpl.networks.build("tiny-vgg:vdnnpp", 2).data_parallel(2)
 
 
 def test_the_ring_by_hand() -> None:

@@ -23,7 +23,6 @@ from refimpl.machine import wire_bytes
 from refimpl.names.networks import build
 from refimpl.names.presets import PRESETS
 from refimpl.parallel.communicators import Threads, in_threads
-from refimpl.studies.bench.reducing import seconds_of
 from tests.messages import raises_naming
 from tests.refimpl.backend.processes import mpiexec, needs_mpi
 from tests.refimpl.backend.ranks import MPI_RUNS, contract, trained
@@ -140,14 +139,6 @@ def test_nan_on_one_rank_stops_all_and_nothing_is_learnt() -> None:
     assert len(set(trainers(work))) == 1
 
 
-def test_nan_that_was_learnt_from_is_found_by_all() -> None:
-    def work(trainer: Trainer, images: np.ndarray, labels: np.ndarray, communicator: Communicator) -> None:
-        with raises_naming(NotFinite, 0, "guard=True"):
-            trainer.step(np.full_like(images, 3e38) if communicator.rank == 0 else images, labels)
-
-    trainers(work, guard=False)
-
-
 @pytest.mark.parametrize("order", [None, CopiesEarly(), CopiesLate()])
 def test_ctrl_c_on_one_rank_stops_all_after_the_same_iteration(order: Any) -> None:
     def work(trainer: Trainer, images: np.ndarray, labels: np.ndarray, communicator: Communicator) -> int:
@@ -158,16 +149,6 @@ def test_ctrl_c_on_one_rank_stops_all_after_the_same_iteration(order: Any) -> No
         return trainer.iteration
 
     assert trainers(work, order=order) == [2, 2]
-
-
-def test_ctrl_c_on_one_rank_ends_what_is_measured_on_all() -> None:
-    def work(communicator: Communicator) -> None:
-        assert seconds_of(communicator, lambda: None, 1) < 1
-        communicator.interrupted = communicator.rank == 1
-        with pytest.raises(KeyboardInterrupt):
-            seconds_of(communicator, lambda: None, 1)
-
-    in_threads(2, work)
 
 
 def test_a_rank_that_fails_before_it_computes_is_told_to_all() -> None:

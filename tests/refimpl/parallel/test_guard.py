@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from refimpl.parallel import communicators, guard
+from refimpl.parallel import guard
 from tests.messages import lacks
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the guard needs Linux's pidfd_open")
@@ -102,12 +102,6 @@ def test_a_stopped_rank_is_told_once_and_not_where_all_are(
     assert [line.split()[2] for line in capfd.readouterr().err.splitlines()] == ["2"]
 
 
-def test_a_process_that_has_ended_has_no_state() -> None:
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    assert guard.state(ended.pid) == "?" and guard.state(os.getpid()) == "R"
-
-
 @pytest.mark.parametrize("begun", [True, False])
 def test_a_rank_whose_others_do_not_begin_is_ended(begun: bool) -> None:
     """The shell is the rank: it goes on when the guard has ended, unless the guard ends it."""
@@ -121,12 +115,3 @@ def test_a_rank_whose_others_do_not_begin_is_ended(begun: bool) -> None:
     else:
         assert rank.wait(240) == -signal.SIGKILL
         assert rank.communicate() == ("", "the others are late\n")
-
-
-def test_a_guard_is_in_a_session_of_its_own() -> None:
-    """Ctrl-C at the terminal, which goes to all of a session's processes, leaves it."""
-    made = communicators.guarded("not said", "20")
-    assert os.getsid(made.pid) == made.pid != os.getsid(0)
-    assert made.stdin is not None
-    made.stdin.close()
-    assert made.wait(240) == 0

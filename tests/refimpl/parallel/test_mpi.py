@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 from refimpl.backend import RankFailed, RunError
-from refimpl.machine.here import Launched
 from refimpl.parallel import communicators
 from refimpl.parallel.communicators import Mpi
 from tests.messages import lacks, raises_naming
@@ -95,27 +94,6 @@ def test_processes_keep_the_contract(size: int, guards: list[Guard], monkeypatch
     assert as_ranks(size, work, monkeypatch) == [(rank, size) for rank in range(size)]
 
 
-def test_an_empty_gradient_is_sent_with_the_others(guards: list[Guard], monkeypatch: pytest.MonkeyPatch) -> None:
-    def work(communicator: Mpi) -> list[float]:
-        numbers = np.arange(5, dtype=np.float32) + 4 * communicator.rank
-        communicator.mean([numbers[:0], numbers])()
-        return numbers.tolist()
-
-    assert as_ranks(2, work, monkeypatch) == [[2, 3, 4, 5, 6]] * 2
-
-
-def test_mpis_own_sum_leaves_the_numbers(guards: list[Guard], monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that it can be repeated, to be measured."""
-
-    def work(communicator: Mpi) -> list[float]:
-        numbers = np.full(2, 1 + communicator.rank, np.float32)
-        for _ in range(2):
-            communicator.plain_sum(numbers)()
-        return [*numbers.tolist(), *communicator._world.hub.summed[communicator.rank]]
-
-    assert as_ranks(2, work, monkeypatch) == [[1, 1, 3, 3], [2, 2, 3, 3]]
-
-
 def test_the_first_rank_starts_the_guard_and_all_is_tidy_at_the_end(
     guards: list[Guard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,21 +133,6 @@ def test_a_signal_is_noted_and_the_third_one_is_raised(
             signal.raise_signal(number)
 
     assert as_ranks(1, work, monkeypatch) == [None]
-
-
-@pytest.mark.usefixtures("guards", "quickly")
-@pytest.mark.parametrize("slow", [0, 1])
-def test_ranks_are_ready_together(slow: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    ready = []
-
-    def work(communicator: Mpi) -> int:
-        with communicator.preparing():
-            if communicator.rank == slow:
-                time.sleep(0.03)
-            ready.append(communicator.rank)
-        return len(ready)
-
-    assert as_ranks(2, work, monkeypatch) == [2, 2]
 
 
 @pytest.mark.usefixtures("guards", "quickly")
@@ -329,15 +292,6 @@ def test_the_launcher_of_another_mpi_is_refused(
         assert communicators.initialised("prog") is library
 
 
-@pytest.mark.parametrize("here", [True, False])
-def test_a_refusal_names_the_right_launcher(here: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    if here:
-        (tmp_path / "mpiexec").touch()
-    error = communicators.other_launcher("MPICH", Launched("Open MPI", 0, 2))
-    assert str(error).endswith(str(tmp_path / "mpiexec") if here else "the mpiexec of MPICH")
-
-
 def test_without_mpi_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     with raises_naming(RunError, "refimpl[mpi]", "mpi4py"):
@@ -356,17 +310,3 @@ def test_arrays_are_cut_as_if_they_were_one_after_another() -> None:
             assert all(one.size for one in found)
     assert [list(one) for one in communicators.split_like(np.arange(12), pieces)] == [list(one) for one in pieces]
     assert communicators.split_like(np.empty(0), []) == []
-
-
-@pytest.mark.parametrize(("numbers", "parts"), [(1, [1]), (2000, [2000]), (2001, [1000, 1001]), (4001, [4001])])
-def test_a_message_a_little_too_long_is_sent_as_two(numbers: int, parts: list[int]) -> None:
-    sent = [*communicators.messages([np.empty(7), np.empty(numbers)])]
-    assert [(tag, one.size) for tag, one in sent] == [*enumerate([7, *parts])]
-
-
-def test_shares_are_equal_but_for_one_number() -> None:
-    assert communicators.shares(10, 4) == [0, 2, 5, 7, 10]
-    assert communicators.bytes_sent(40, 8, 4) == 32 + 3 * 8
-    assert [row.size for row in communicators.chunked(np.empty(2 * communicators.CHUNK + 1))] == [
-        communicators.CHUNK, communicators.CHUNK, 1,
-    ]  # fmt: skip

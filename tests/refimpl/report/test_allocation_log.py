@@ -101,22 +101,6 @@ def test_a_log_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
         read_rmm(tmp_path)
 
 
-def test_a_log_without_events_is_a_log(tmp_path: Path) -> None:
-    assert read_rmm(log(tmp_path)) == []
-    assert replay([], BestFit().open(100)).fits
-
-
-def test_we_write_what_rmm_writes(tmp_path: Path) -> None:
-    path = tmp_path / "ours.csv"
-    write_rmm(
-        path,
-        [LoggedEvent("allocate", 0x200, 1000, 3661.25, 0, 3), LoggedEvent("free", 0x200, 1000, 3661.5000004, 0x2A, 3)],
-    )
-    assert path.read_bytes().decode() == (
-        HEADER + "3,01:01:01.250000,allocate,0x200,1000,0\n3,01:01:01.500000,free,0x200,1000,0x2a\n"
-    )
-
-
 events = st.builds(
     LoggedEvent,
     action=st.sampled_from(["allocate", "free", "allocate failure"]),
@@ -137,11 +121,6 @@ def test_what_was_written_is_read_back(tmp_path_factory: pytest.TempPathFactory,
     assert [(e.action, e.pointer, e.nbytes, e.stream, e.thread) for e in read] == [
         (e.action, e.pointer, e.nbytes, e.stream, e.thread) for e in written
     ]
-
-
-def test_the_small_cnn_is_written_back_as_it_was(tmp_path: Path) -> None:
-    write_rmm(tmp_path / "again.csv", read_rmm(SMALL_CNN))
-    assert (tmp_path / "again.csv").read_text() == SMALL_CNN.read_text().replace("(nil)", "0x0")
 
 
 def recount(read: list[LoggedEvent]) -> tuple[int, Counter[str]]:
@@ -211,10 +190,3 @@ def test_a_pointer_handed_out_again_before_its_free_was_written_down() -> None:
     result = run(("allocate", 0x10, 600), ("allocate", 0x10, 100), ("free", 0x10, 600), ("free", 0x10, 100))
     assert result.fits and (result.unknown, result.unfreed, result.statistics.held) == ([], [], 0)
     assert run(("allocate", 0x10, 600), ("allocate", 0x10, 100), ("free", 0x10, 600)).unfreed == [1]
-
-
-def test_a_replay_goes_on_behind_what_did_not_fit() -> None:
-    result = run(("allocate", 1, 512), ("allocate", 2, 5120), ("allocate", 3, 512), ("free", 2, 5120), ("free", 1, 512))
-    assert (result.failures, result.unknown, result.unfreed) == ([1], [], [2])
-    assert result.first_failure is not None and result.first_failure.statistics.largest_hole == 9 * 512
-    assert result.statistics.peak == 1024 and result.asked_peak == 512 * 2 + 5120

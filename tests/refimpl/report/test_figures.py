@@ -15,17 +15,14 @@ from refimpl.planner import DoesNotFit, Program, plan
 from refimpl.planner.instructions import Allocate, Free, Launch
 from refimpl.report.figures import (
     MemoryCurve,
-    Traffic,
     fragmentation,
-    lifetimes,
     memory_curve,
     pool_size,
-    step_ends,
     traffic,
 )
 from tests.counted_lines import lines_run
 from tests.refimpl.modules import OffloadSome, PrefetchAhead, least_plan, machine, networks, setup, setups
-from tests.refimpl.report.programs import ALL, SMALL, baseline, evicting, offloading
+from tests.refimpl.report.programs import ALL, SMALL, baseline, evicting
 
 
 def before(curve: MemoryCurve, position: int) -> dict[str, int]:
@@ -142,29 +139,6 @@ def test_the_largest_hole_is_what_the_pool_itself_says() -> None:
         assert (pool.largest_hole, len(pool.holes())) == (largest, count)
 
 
-def test_lifetimes_begin_let_go_and_end() -> None:
-    program = offloading()
-    found = {life.tensor.name: life for life in lifetimes(program) if life.kind == "map"}
-    assert any(life.let_go < life.end for life in lifetimes(program)), "on a slow link something drains"
-    for life in found.values():
-        assert program.instructions[life.begin].op == "allocate" and program.instructions[life.end].op == "free"
-        assert life.begin < life.let_go <= life.end
-    ends = step_ends(program)
-    for life in lifetimes(program):
-        if life.let_go < life.end:
-            free = program.instructions[life.end]
-            assert isinstance(free, Free) and ends[free.released] == life.let_go
-
-
-def test_the_steps_of_a_program_end_where_they_do() -> None:
-    program = evicting()
-    ends = step_ends(program)
-    assert len(ends) == len(program.network.steps) + 1 and ends[-1] == len(program.instructions)
-    for number, end in enumerate(ends):
-        start = ends[number - 1] if number else 0
-        assert {i.step for i in program.instructions[start:end]} <= {number}
-
-
 @pytest.mark.parametrize("make", SMALL)
 def test_traffic_is_every_copy_once(make) -> None:
     program = make()
@@ -176,14 +150,6 @@ def test_traffic_is_every_copy_once(make) -> None:
     assert sum(moved.copies for moved in found) == len(copies)
     offloaded = sum(m.nbytes for m in found if m.why == "offload")
     assert offloaded == program.counts.offloaded_bytes
-
-
-def test_a_baseline_moves_only_batch_and_result() -> None:
-    program = baseline()
-    batch = program.network.input.nbytes + program.network.labels.nbytes
-    assert traffic(program) == [
-        Traffic("copy in", "batch", 2, batch), Traffic("copy out", "result", 1, program.network.losses.nbytes)
-    ]  # fmt: skip
 
 
 @pytest.mark.slow

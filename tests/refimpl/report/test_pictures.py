@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.image import imread
 
 from refimpl import plan
 from refimpl.report import style
 from refimpl.report.comparison import Compared, Spread, compared
 from refimpl.report.comparison_picture import comparison_picture
 from refimpl.report.figures import memory_curve
-from refimpl.report.memory_pictures import fullest, memory_picture, merged, pool_picture
+from refimpl.report.memory_pictures import fullest, memory_picture, pool_picture
 from refimpl.report.timeline_picture import Bar, around_stall, bars, busy, lanes, timeline_picture
 from tests.messages import raises_naming
 from tests.refimpl.report.programs import SMALL, baseline, compressing, deep, evicting, offloading, sharing, timeline
@@ -88,44 +87,10 @@ def test_an_svg_is_the_same_file_again(tmp_path) -> None:
     assert written(make(), tmp_path / "first.svg") == written(make(), tmp_path / "again.svg")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["memory", "pool", "timeline", "comparison"])
-def test_a_png_is_not_blank(name, tmp_path) -> None:
-    path = tmp_path / "picture.png"
-    style.save(PICTURES[name][0](), path)
-    pixels = imread(path)[:, :, :3]
-    height, width, _ = pixels.shape
-    assert width == 11 * style.DPI and height > 3 * style.DPI
-    drawn = np.any(pixels < 0.97, axis=2)
-    assert 0.08 < drawn.mean() < 0.9
-    assert drawn[: height // 5].any() and drawn[-height // 5 :].any(), "head and axis"
-    colours = (pixels[::2, ::2] * 255).astype(int) @ [1 << 16, 1 << 8, 1]
-    assert len(np.unique(colours)) > 20
-
-
-@pytest.mark.slow
-def test_the_kinds_colours_are_in_the_picture(tmp_path) -> None:
-    path = tmp_path / "picture.png"
-    style.save(memory_picture(offloading()), path)
-    pixels = (imread(path)[:, :, :3] * 255).round().astype(int)
-    for kind in ("resident", "map", "gradient map", "draining"):
-        colour = style.KIND_STYLE[kind][0]
-        wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
-        assert (pixels == wanted).all(axis=2).sum() > 500, kind
-
-
 @pytest.mark.parametrize("path", ["picture.pdf", "picture"])
 def test_other_files_are_refused(path) -> None:
     with raises_naming(ValueError, ".png", ".svg"):
         style.save(memory_picture(baseline()), Path(path))
-
-
-def test_pictures_leave_matplotlib_as_it_was() -> None:
-    import matplotlib as mpl
-
-    before = dict(mpl.rcParams)
-    memory_picture(baseline())
-    assert dict(mpl.rcParams) == before
 
 
 # -- what is chosen to be drawn ----------------------------------------------------------------------------------------
@@ -144,14 +109,6 @@ def test_of_many_moments_the_fullest_of_each_column_are_drawn(values, columns) -
         drawn = [i for i in shown if i in inside]
         assert len(drawn) == bool(inside) and all(total[i] == max(total[inside]) for i in drawn)
     assert total[shown].max() == total.max()
-
-
-def test_the_peak_is_drawn_however_long_the_program() -> None:
-    curve = memory_curve(deep())
-    places = style.step_axis(deep())[np.maximum(curve.positions, 0)]
-    assert len(places) > 2500
-    shown = fullest(places, curve.total)
-    assert len(shown) <= 2500 and curve.total[shown].max() == deep().peak_bytes
 
 
 @pytest.mark.parametrize("make", SMALL)
@@ -178,10 +135,6 @@ def test_a_step_is_at_its_number(make) -> None:
     assert (np.diff(places) >= 0).all()
     for position, i in enumerate(program.instructions):
         assert i.step - 0.5 <= places[position] <= i.step + 0.5
-
-
-def test_rectangles_that_touch_are_one() -> None:
-    assert merged([(0, 1, 8, 9), (0, 1, 0, 4), (0, 1, 4, 6)]) == [(0, 1, 0, 6), (0, 1, 8, 9)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=8))

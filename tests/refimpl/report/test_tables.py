@@ -25,9 +25,7 @@ from refimpl.report.tables import (
     Table,
     compare_table,
     in_units,
-    percent,
     plan_table,
-    share,
     steps_table,
     summary_table,
     tried_table,
@@ -73,10 +71,6 @@ def test_what_the_hosts_threads_compress_has_a_row() -> None:
     assert row[1] == size(program.counts.compressed_bytes) and size(program.counts.stored_bytes) in row[2]
     assert "16.0 GB/s" in row[2]  # the machine's, by its model
     assert "compressed on the host" not in plan_table(offloading(), timeline(offloading)).text()
-
-
-def test_a_plan_without_a_baseline_compares_with_none() -> None:
-    assert "baseline's" not in plan_table(baseline(), timeline(baseline)).text()
 
 
 def test_the_table_of_steps_says_which_algorithm() -> None:
@@ -132,10 +126,6 @@ def misfit_only() -> Compared:
     return Compared("nothing", 512, misfit="fails before the first step")
 
 
-def test_nobody_fits_and_the_table_is_still_one() -> None:
-    fits_and_is_whole(compare_table("none", [misfit_only()]))
-
-
 def on_a_console(table: Table, width: int = WIDTH) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(table)
@@ -146,11 +136,6 @@ def on_a_console(table: Table, width: int = WIDTH) -> str:
 def test_a_console_shows_the_same_lines() -> None:
     table = plan_table(evicting(), timeline(evicting))
     assert on_a_console(table).splitlines() == table.text().splitlines()[2:]
-
-
-def test_markup_in_a_name_is_text() -> None:
-    table = Table("a [b]title[/b]", ["[red]"], [["[/nothing]"]])
-    assert "[red]" in on_a_console(table) and "[/nothing]" in on_a_console(table)
 
 
 @given(st.lists(st.lists(st.text("ab ", max_size=40), min_size=3, max_size=3), max_size=5), st.integers(28, 130))
@@ -186,16 +171,6 @@ def test_a_table_from_columns_and_rows() -> None:
     )
     turned = Table.side_by_side("title", ["first", "second"], rows, columns)
     assert turned.rows == [["who", "a", "b"], ["MiB", "1.5", "–"], ["twice", "aa", "bb"]]
-
-
-def test_zero_has_no_sign() -> None:
-    assert [in_units(1e-3)(seconds) for seconds in (-1e-9, -0.0001, 1.5)] == ["0.0", "-0.1", "1,500.0"]
-    assert [in_units(1, 2)(value) for value in (-0.05, -0.001)] == ["-0.05", "0.00"]
-    assert [percent(part) for part in (-1e-9, -0.1, 0.18)] == ["0.0%", "-10.0%", "18.0%"]
-
-
-def test_a_share_of_nothing_is_none() -> None:
-    assert (share(1, 0), share(1, 4)) == ("–", "25 %")
 
 
 def test_what_a_model_predicted_is_shown_where_one_did() -> None:

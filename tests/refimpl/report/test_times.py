@@ -8,19 +8,8 @@ import pytest
 
 from refimpl.machine import HOST
 from refimpl.planner.instructions import STORE
-from refimpl.report.times import compute_clock, flows, host_stays, spans_by_instruction, step_times
+from refimpl.report.times import flows, host_stays, spans_by_instruction, step_times
 from tests.refimpl.report.programs import ALL, SMALL, compressing, offloading, sharing, timeline
-
-
-@pytest.mark.parametrize("make", SMALL)
-def test_the_compute_clock_shows_the_end_of_what_came_before(make) -> None:
-    program, line = make(), timeline(make)
-    spans = spans_by_instruction(line)
-    clock = compute_clock(program, line)
-    assert len(clock) == len(program.instructions) + 1
-    for position, now in enumerate(clock):
-        ends = [spans[id(i)].end for i in program.instructions[:position] if i.op == "launch"]
-        assert now == max(ends, default=0.0)
 
 
 @pytest.mark.parametrize("make", ALL)
@@ -31,13 +20,6 @@ def test_steps_follow_one_another(make) -> None:
     for (_, end), (start, _) in pairwise(times):
         assert end <= start + 1e-12
     assert all(start < end for start, end in times) and times[-1][1] <= line.seconds
-
-
-def test_a_step_lasts_from_its_first_launch_to_its_last() -> None:
-    program, line = offloading(), timeline(offloading)
-    for number, (start, end) in enumerate(step_times(program, line), start=1):
-        own = [span for span in line.spans if span.instruction.op == "launch" and span.instruction.step == number]
-        assert (start, end) == (min(span.start for span in own), max(span.end for span in own))
 
 
 @pytest.mark.parametrize("make", SMALL)

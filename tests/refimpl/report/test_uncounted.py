@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from refimpl.report import uncounted
-from refimpl.report.uncounted import CUBLAS, Uncounted
 
 
 def tensor(kind: str = "map", nbytes: int = 4, shape: tuple[int, ...] = (1,)) -> Any:
@@ -58,57 +57,3 @@ def test_a_loss_is_counted_where_it_was_exported_or_seen() -> None:
     assert uncounted._counts_its_loss(network([(2, 3)], seen))
     assert not uncounted._counts_its_loss(network([(2, 3)], unseen))
     assert not uncounted._counts_its_loss(network([(1,), (1,)], unseen))
-
-
-def test_the_items_of_a_program(monkeypatch: Any) -> None:
-    """Of a network as PyTorch keeps it; each with its least and its most."""
-    maps = [tensor(nbytes=100), tensor(nbytes=40), tensor("weight gradient", 8), tensor("weight gradient", 16)]
-    last = layer("mul", inputs=[tensor(nbytes=24, shape=(2, 3))])
-    pool = SimpleNamespace(rounded=lambda nbytes: -(-nbytes // 256) * 256)
-    network = SimpleNamespace(
-        conventions=SimpleNamespace(as_pytorch=True), resident=[tensor(nbytes=1000)], managed=maps, layers=[last]
-    )
-    program: Any = SimpleNamespace(
-        network=network, setup=SimpleNamespace(allocator=SimpleNamespace(open=lambda budget: pool))
-    )
-    alive = [tensor(nbytes=257), tensor(nbytes=512)]
-    forward, backward = SimpleNamespace(forward=True), SimpleNamespace(forward=False)
-    uses = {id(maps[0]): [forward, forward], id(maps[1]): [forward, backward]}
-    monkeypatch.setattr(uncounted, "_alive_at_the_peak", lambda program: alive)
-    monkeypatch.setattr(uncounted, "uses_of", lambda network: _Uses(uses))
-    found = {one.name: one for one in uncounted.uncounted(program)}
-    assert [*found] == [
-        "rounding", "names in forward", "cuDNN's workspaces", "cuBLAS's workspace", "the optimiser's temporaries",
-        "the loss", "fragmentation", "the context",
-    ]  # fmt: skip
-    assert found["rounding"][:3] == ("rounding", 0, 0) and "3 blocks to 512 bytes" in found["rounding"].why
-    pool.rounded = lambda nbytes: nbytes
-    assert {one.name: one for one in uncounted.uncounted(program)}["rounding"].most == 24 + 255
-    assert found["names in forward"].most == 100 and found["the optimiser's temporaries"].most == 24
-    assert (found["cuBLAS's workspace"].least, found["cuBLAS's workspace"].most) == CUBLAS
-    assert found["the loss"].most == 2 * 24 and found["the loss"].least == 0
-    assert [one.name for one in found.values() if not one.allocated] == ["fragmentation", "the context"]
-    assert all(one.most is None for one in found.values() if not one.allocated)
-    network.conventions.as_pytorch = False
-    assert uncounted.uncounted(program) == []
-    assert Uncounted("a", 0, 1, "b").allocated
-
-
-class _Uses(dict[int, Any]):
-    """By tensor, which has no hash."""
-
-    def __getitem__(self, one: Any) -> Any:
-        return self.get(id(one), [])
-
-
-def test_what_is_alive_at_the_step_that_needs_most() -> None:
-    """From its allocation until the step in which it is released."""
-
-    def life(name: str, begins: int, released: int | None) -> Any:
-        free = None if released is None else SimpleNamespace(released=released)
-        return SimpleNamespace(tensor=name, allocate=SimpleNamespace(step=begins), free=free)
-
-    rows = [SimpleNamespace(transient_bytes=n, step=SimpleNamespace(number=k)) for k, n in ((1, 5), (2, 9), (3, 7))]
-    lives = [life("early", 1, 1), life("until", 1, 2), life("at", 2, 3), life("later", 3, 4), life("stays", 0, None)]
-    program: Any = SimpleNamespace(rows=rows, lifetimes=lambda: lives)
-    assert uncounted._alive_at_the_peak(program) == {"until", "at", "stays"}

@@ -16,10 +16,7 @@ from torch.nn import functional  # noqa: E402
 
 from refimpl.torch import PlannedError  # noqa: E402
 from refimpl.torch.exporting import ExportedModule, Slot, as_it_trains  # noqa: E402
-from refimpl.torch.iteration import Iteration, path_to_last  # noqa: E402
 from refimpl.torch.reporting import measured, report  # noqa: E402
-from refimpl.torch.step_orders import StepOrders  # noqa: E402
-from refimpl.torch.transfers import Transfers  # noqa: E402
 from tests.messages import raises_naming  # noqa: E402
 
 
@@ -82,25 +79,6 @@ def test_a_value_ends_after_the_last_operator_that_reads_it(exported: ExportedMo
     assert set(ended) == (made | read) - outputs - written
 
 
-def test_values_go_to_their_places(exported: ExportedModule) -> None:
-    values = [f"value {number}" for number in range(exported.width)]
-    cat, relu = named(exported, "cat"), named(exported, "relu_")
-    assert relu.filled(values) == ([f"value {relu.inputs[0]}"], {})
-    args, kwargs = cat.filled(values)
-    assert [*args[0]] == [f"value {slot}" for slot in cat.inputs] and args[1] == 1 and not kwargs
-    assert relu.filled({relu.inputs[0]: 3}) == ([3], {})
-    first = exported.packed([1, 2])
-    assert first == {"sum": 1, "first": 2}
-
-
-def test_the_outputs_are_those_of_the_module(exported: ExportedModule) -> None:
-    assert len(exported.outputs) == 2 and all(isinstance(one, Slot) for one in exported.outputs)
-    assert exported.flat((1,), {}) == [1]
-    for args, kwargs in (((1, 2), {}), ((), {"x": 1}), (((1, 2),), {})):
-        with raises_naming(PlannedError, "names"):
-            exported.flat(args, kwargs)
-
-
 def test_the_fingerprint_follows_from_operators_and_shapes_alone() -> None:
     def fingerprint(*parts: Any, batch: int = 2) -> str:
         return ExportedModule(nn.Sequential(*parts), (torch.randn(batch, 4),), {}).fingerprint
@@ -150,28 +128,6 @@ def test_a_module_that_cannot_be_exported_is_one_line() -> None:
 
     with raises_naming(PlannedError, "Raises", "ValueError", "first line"):
         ExportedModule(Raises(), (torch.zeros(2),), {})
-
-
-def test_the_last_of_an_operators_nodes_is_the_first_that_was_made() -> None:
-    x = torch.ones(3, requires_grad=True)
-    before = x * 2
-    first = before + 1
-    out = first * 3 + before.exp()
-    assert path_to_last(out.grad_fn, [before.grad_fn]) == (0, 0), "the sum"
-    assert path_to_last(first.grad_fn, [before.grad_fn]) == ()
-    assert path_to_last(before.grad_fn, []) == (), "a weight's node is no operator's"
-
-
-def test_a_buffer_gets_its_value_at_the_end_of_forward() -> None:
-    """As exports of operators that change nothing in place list it."""
-    module = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
-    module[0].register_buffer("seen", torch.zeros(2, 3))
-    x = torch.randn(2, 3)
-    exported = ExportedModule(module, (x,), {})
-    exported.written = [("0.seen", exported.outputs[0])]
-    plan: dict[str, Any] = {"layers": {}, "maps": {}, "nodes": {}, "steps": []}
-    (out,) = Iteration(exported, StepOrders(plan), Transfers(), lean=False).forward([x])
-    assert torch.equal(out, module(x)) and torch.equal(out, module[0].seen) and not module[0].seen.requires_grad
 
 
 def test_a_report_sets_what_was_measured_beside_the_prediction() -> None:

@@ -165,16 +165,6 @@ def test_held_at_the_turn_is_what_the_meter_counts(beside: Beside, planned: dict
     assert "not counted" in model.report()
 
 
-def test_a_plan_for_our_own_kernels_is_carried_out_and_its_report_says_so(
-    beside: Beside, planned: dict[str, Planned]
-) -> None:
-    """Its bits are right, and its predictions are of other maps."""
-    model = planned["vdnn-all"]
-    assert model.orders.plan["keeps"] == "own"
-    assert same(beside.iteration(beside.plain, beside.module), beside.iteration(beside.plain, model))
-    assert 'import the module with keeps="pytorch"' in model.report()
-
-
 def test_import_and_plan_in_one_call(beside: Beside) -> None:
     program = refimpl.torch.plan(beside.module, beside.x, "vdnn-all", machine="titan-x")
     model = Planned(beside.module, program)
@@ -224,17 +214,6 @@ def test_an_iteration_that_is_stopped_leaves_nothing(
         hook.remove()
     error.__traceback__ = None
     assert same(right, beside.iteration(beside.plain, model))
-
-
-def test_a_second_planned_beside_the_first(beside: Beside, planned: dict[str, Planned]) -> None:
-    def both(one: Any, other: Any) -> Any:
-        loss = functional.cross_entropy(one(beside.x), beside.y) + functional.cross_entropy(other(beside.x), beside.y)
-        loss.backward()
-        return loss
-
-    right = beside.iteration(lambda model: both(model, model), beside.module)
-    one, other = planned["vdnn-all"], planned["superneurons"]
-    assert same(right, beside.iteration(lambda model: both(model, other), one))
 
 
 def test_its_state_is_the_modules_own(beside: Beside, planned: dict[str, Planned]) -> None:

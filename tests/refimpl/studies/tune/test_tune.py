@@ -54,36 +54,6 @@ def test_the_document(refimpl: Command) -> None:
 
 
 @pytest.mark.slow
-def test_one_gpu_takes_the_smallest_batch_and_a_cluster_the_largest(refimpl: Command) -> None:
-    one, several = document(refimpl), document(refimpl, "--workers", 8)
-    assert (one["objective"], several["objective"]) == ("single", "cluster")
-    assert document(refimpl, "--workers", 8, "--objective", "single")["optimal_batch"] == one["optimal_batch"]
-    alike = [
-        found["batch"]
-        for found in one["curve"]
-        if found["fits"]
-        and found["images_a_second"] >= 0.99 * max(other["images_a_second"] or 0 for other in one["curve"])
-    ]
-    assert (one["optimal_batch"], several["optimal_batch"]) == (min(alike), max(alike))
-
-
-@pytest.mark.slow
-def test_the_baseline_of_a_speed_up_is_chosen(refimpl: Command) -> None:
-    wide, layer_wise = (
-        document(refimpl, "--workers", 2, "--baseline", name) for name in ("network-wide", "layer-wise")
-    )
-    assert wide["optimal_batch"] == layer_wise["optimal_batch"]
-    for found in (wide, layer_wise):
-        known = found["baselines"][found["baseline"]]["images_a_second"]
-        assert found["cluster"][0]["speedup"] == pytest.approx(found["cluster"][0]["images_a_second"] / known)
-    assert wide["cluster"][0]["speedup"] != layer_wise["cluster"][0]["speedup"]
-
-
-def test_another_policy(refimpl: Command) -> None:
-    assert document(refimpl, "--policy", "vdnn-dyn")["policy"] == "vdnn-dyn"
-
-
-@pytest.mark.slow
 def test_the_picture_marks_what_matters(refimpl: Command, tmp_path: Path) -> None:
     path = tmp_path / "curve.svg"
     said = refimpl(*TINY, "--picture", path)
@@ -173,52 +143,11 @@ def test_batch_rate_and_warm_up_are_the_files(refimpl: Command, file: Path, monk
 
 
 @pytest.mark.slow
-def test_a_resumed_run_goes_on_with_the_warm_up(refimpl: Command, file: Path, tmp_path: Path) -> None:
-    half, whole, resumed = (str(tmp_path / f"{name}.npz") for name in ("half", "whole", "resumed"))
-    losses = []
-    for more in (
-        ("--steps", 4, "--save", whole), ("--steps", 2, "--save", half),
-        ("--steps", 4, "--resume", half, "--save", resumed),
-    ):  # fmt: skip
-        said = refimpl(*RUN, "--tuned", file, *more)
-        losses.append(json.loads(said.out)["losses"])
-    assert losses[0] == losses[1] + losses[2]
-
-
-@pytest.mark.slow
 def test_the_file_of_another_network_is_refused(wrong: Wrong, file: Path) -> None:
     assert lacks(wrong("run", "lenet", "--backend", "cpu", "--tuned", file), file, "tiny-vgg", "lenet") == []
-
-
-@pytest.mark.slow
-def test_a_damaged_file_is_refused(wrong: Wrong, file: Path) -> None:
-    found = json.loads(file.read_text(encoding="utf-8"))
-    damaged = [
-        "", "[]", "{", "null", "[" * 100_000, json.dumps(found | {"optimal_batch": 0}),
-        json.dumps(found | {"optimal_batch": "8"}), json.dumps(found | {"network": None}),
-        json.dumps(found | {"learning": found["learning"] | {"rate": float("nan")}}),
-        json.dumps(found | {"learning": found["learning"] | {"rate": -1}}),
-        json.dumps(found | {"learning": found["learning"] | {"warmup_epochs": 0.5}}),
-        json.dumps({name: value for name, value in found.items() if name != "learning"}),
-    ]  # fmt: skip
-    for text in damaged:
-        file.write_text(text, encoding="utf-8")
-        assert lacks(wrong(*RUN, "--tuned", file), file) == []
-    file.write_bytes(b"\xff\xfe")
-    assert lacks(wrong(*RUN, "--tuned", file), file) == []
-    none = file.with_name("none.json")
-    assert lacks(wrong(*RUN, "--tuned", none), none) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["--batch", "--rate"])
 def test_what_the_file_gives_is_not_given_again(wrong: Wrong, file: Path, option: str) -> None:
     assert lacks(wrong(*RUN, "--tuned", file, option, 8), option, file) == []
-
-
-@pytest.mark.slow
-def test_a_batch_that_no_kernel_can_index_does_not_fit(refimpl: Command) -> None:
-    """On a large machine memory is not the limit of a small network."""
-    said = refimpl("tune", "lenet", "--machine", "rtx-4090", "--json")
-    assert said.status == 0, said.err
-    assert json.loads(said.out)["trainable_batch"] * 16 * 28 * 28 < 1 << 31

@@ -40,58 +40,6 @@ def test_vgg16_is_as_the_specification_has_it(vgg16: Tuned) -> None:
     assert rates[0] == pytest.approx(58.4, abs=0.05) and rates[1] is not None and rates[1] >= 63.7
 
 
-@pytest.mark.slow
-def test_the_curve_rises_flattens_and_falls(vgg16: Tuned) -> None:
-    rates = fitting(vgg16.curve)
-    rising = [rate for batch, rate in rates.items() if batch <= vgg16.optimal_batch]
-    assert rising == sorted(rising)
-    assert rates[vgg16.trainable_batch] < 0.95 * max(rates.values())  # the largest batch is not the most efficient
-
-
-@pytest.mark.slow
-def test_ratios_and_gains_are_over_each_accounting(vgg16: Tuned) -> None:
-    best = vgg16.optimal.images_a_second
-    assert best is not None
-    for name in ACCOUNTINGS:
-        known = vgg16.accountings[name]
-        assert vgg16.ratio(known) == vgg16.optimal_batch / known.batch
-        assert known.point.images_a_second is not None
-        assert vgg16.gain(known) == pytest.approx(best / known.point.images_a_second)
-
-
-@pytest.mark.slow
-def test_the_closed_form_knows_liveness_and_swapping_apart(vgg16: Tuned) -> None:
-    wide, layer_wise = (vgg16.accountings[name] for name in ("network-wide", "layer-wise"))
-    assert vgg16.liveness_frees == wide.bytes_per_image - layer_wise.bytes_per_image > 20 * MIB
-    assert vgg16.swapping_frees > 10 * MIB
-    assert vgg16.closed_form.without == pytest.approx(wide.batch, rel=0.06)
-    assert vgg16.closed_form.optimum == pytest.approx(200, rel=0.1)
-
-
-@pytest.mark.slow
-def test_a_cluster_scales_until_latency_and_the_network_cost_more(vgg16: Tuned) -> None:
-    eight, thousands = vgg16.workers
-    point, reduced = vgg16.optimal, eight.cluster.reduce_seconds(eight.gradient_bytes)
-    assert point.seconds and eight.seconds == pytest.approx(point.seconds + reduced)
-    assert eight.gradient_bytes == build("vgg16", 1).parameter_count * 4
-    assert eight.images_a_second == pytest.approx(8 * point.batch / eight.seconds)
-    assert thousands.scaling < eight.scaling < 1
-    assert thousands.pays_up_to >= eight.pays_up_to >= vgg16.optimal_batch  # fewer synchronisations pay for longer
-    assert eight.learning == Learning(8 * point.batch, images=1000)
-    assert thousands.learning.scaling == "square root"
-    assert eight.speedup and eight.baseline_speedup and eight.speedup > eight.baseline_speedup
-
-
-@pytest.mark.slow
-def test_every_batch_of_the_curve_is_as_planned() -> None:
-    found = tune("tiny-vgg", setup("vdnn-dyn"), TITAN_X, 40 * MIB)
-    assert found.workers == [] and found.optimal_batch in fitting(found.curve)
-    for one in found.curve[:: max(1, len(found.curve) // 5)]:
-        program = attempt(build("tiny-vgg", one.batch), setup("vdnn-dyn"), TITAN_X, 40 * MIB)
-        assert (program and program.planned_seconds) == one.seconds
-    assert attempt(build("tiny-vgg", found.trainable_batch), setup("vdnn-dyn"), TITAN_X, 40 * MIB)
-
-
 def test_where_the_policy_needs_more_than_the_baseline_smaller_batches_are_tried() -> None:
     """With every block rounded up to 256 KiB the policy fits 5 images, where the baseline fits more than 40."""
     greedy = setup("vdnn-all", {"allocator": "block-heap:256KiB"})
@@ -110,14 +58,6 @@ def test_a_profile_is_refused_which_has_the_seconds_of_one_batch() -> None:
     profile = Profile("mine", "cpu", "2026-11-22", "tiny-vgg", 7, GIB, 1e9, 1e9, copies, {}, {})
     with raises_naming(MachineError, "mine", 7):
         tune("tiny-vgg", setup("accudnn"), as_machine(profile), GIB)
-
-
-@pytest.mark.slow
-def test_caffes_batch_is_zero_where_its_context_alone_is_too_much() -> None:
-    found = tune("lenet", setup("accudnn"), TITAN_X, 16 * MIB)
-    known = found.accountings["caffe-lean"]
-    assert known.batch == 0 and known.point.images_a_second is None
-    assert found.ratio(known) is None and found.gain(known) is None
 
 
 # -- a small network, each number worked out a second time -------------------------------------------------------------

@@ -1,6 +1,7 @@
-"""The small transformers: little memory changes no bit, and PyTorch comes to the same losses.  Large ones are planned.
+"""The small networks of later layers and of tokens: every preset trains each as the baseline does, bit for bit.
 
-A ViT learns the digits, a GPT and a Llama the next byte of a text, a BERT masked bytes.
+PyTorch comes to the same losses, and they learn: a ViT and convolutional networks the digits, a GPT and a Llama the
+next byte of a text, a BERT masked bytes.  Large transformers are planned.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pytest
 import refimpl
 from refimpl import data
 from refimpl.backend import CopiesEarly, CopiesLate, Drawn, LegalOrder, Trainer
+from refimpl.backend.windows import SyntheticTokens
 from refimpl.machine import MACHINES, Machine
 from refimpl.names.by_name import budget_bytes
 from refimpl.names.networks import LATER
@@ -23,21 +25,37 @@ from refimpl.network import Network
 from refimpl.network.initial_state import initial_state, state_tensors
 from refimpl.planner import DoesNotFit, Program
 from refimpl.studies.transformers.outcomes import budgets
+from tests.matrix import some
+from tests.messages import raises_naming
 
-ITERATIONS = 6
+ITERATIONS = 3
 TITAN_X = MACHINES["titan-x"].with_catalogue("own")
 QUICK = {"combined": "combined effort=20"}  #: preset → how it is planned here
-NAMES = ("tiny-vit", "tiny-gpt", "tiny-bert", "tiny-llama")
+OF_TOKENS = ("tiny-gpt", "tiny-bert", "tiny-llama")
+OF_IMAGES = [name for name, one in LATER.items() if name.startswith("tiny-") and one.make(batch=1).example == "image"]
+#: Others → height and width of images that a CPU trains in a minute or a few; 8² are the digits.
+SMALL = {
+    "mobilenet-v3-small": 8, "efficientnet-b0": 8, "regnet-y-400mf": 8, "shufflenet-v2": 8, "convnext-tiny": 32,
+    "unet": 32, "fcn-resnet50": 32,
+}  # fmt: skip
 ORDERS: tuple[Callable[[], LegalOrder], ...] = (CopiesEarly, CopiesLate, lambda: Drawn(1), lambda: Drawn(2))
+MAPS = "tiny-gpt with maps of probabilities"
+TWO_TILES = {"batch": 2, "tokens": 132, "width": 16, "heads": 2, "words": 32}  # of which one is masked whole
 
 
-def of_name(name: str) -> tuple[Network, Any]:
-    """A network with the data that it learns from."""
-    if name == "tiny-vit":
-        digits = data.digits()
-        return LATER[name].make(batch=16, shape=digits.shape), digits
-    made = LATER[name].make(batch=8, tokens=32, width=32)
-    return made, data.text_windows(made)
+def of_name(name: str, batch: int = 8) -> tuple[Network, Any]:
+    """A network with the data that it learns from: digits, synthetic images where they are too small, or a text."""
+    if name == MAPS:
+        made = refimpl.networks.tiny_gpt(**TWO_TILES, probabilities="maps")
+        return made, SyntheticTokens.of(made)
+    if name in OF_TOKENS:
+        made = LATER[name].make(batch=batch, tokens=32, width=32)
+        return made, data.text_windows(made)
+    if SMALL.get(name, 8) > 8:
+        made = LATER[name].make(batch=batch, shape=(3, SMALL[name], SMALL[name]), classes=10)
+        return made, data.synthetic_for(made)
+    source = data.digits(target=LATER[name].make(batch=1).output.loss.target)
+    return LATER[name].make(batch=batch, shape=source.shape, classes=source.classes), source
 
 
 def run(program: Program, source: Any, **given: Any) -> tuple[list[float], Mapping[str, bytes]]:
@@ -49,7 +67,7 @@ def run(program: Program, source: Any, **given: Any) -> tuple[list[float], Mappi
 
 def in_little(made: Network, preset: str, on: Machine, needed: int) -> tuple[Program, float]:
     """The program within the least of some shares of what the baseline needs that it fits."""
-    for share in (1 / 3, 0.4, 0.5, 0.6, 0.7, 0.85):
+    for share in (1 / 3, 0.5, 0.7):
         try:
             return refimpl.plan(made, preset, on, int(share * needed)), share
         except DoesNotFit:
@@ -58,7 +76,9 @@ def in_little(made: Network, preset: str, on: Machine, needed: int) -> tuple[Pro
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES[:3])
+@pytest.mark.parametrize(
+    "name", [*OF_IMAGES, *OF_TOKENS[:2], MAPS, *(pytest.param(name, marks=pytest.mark.campaign) for name in SMALL)]
+)
 def test_every_preset_comes_to_the_bits_of_the_baseline(name: str) -> None:
     """In a third of what the baseline needs, or the least in which it fits; what must not be read is poisoned."""
     made, source = of_name(name)
@@ -70,8 +90,12 @@ def test_every_preset_comes_to_the_bits_of_the_baseline(name: str) -> None:
         program, shares[preset] = in_little(made, QUICK.get(preset, preset), same, needed)
         program.verify()
         assert run(program, source, order=ORDERS[number % len(ORDERS)](), poison=True) == expected, preset
-    assert shares["combined"] == 1 / 3 and shares["accudnn"] <= 0.4
-    assert max(shares["superneurons"], shares["vdnn-all"]) <= 0.5 and shares["baseline"] == 1.0
+    assert shares["baseline"] == 1.0 and sum(share < 1 for share in shares.values()) > len(PRESETS) / 4
+    if name in OF_TOKENS:
+        assert shares["combined"] == 1 / 3 and max(shares["superneurons"], shares["vdnn-all"]) <= 0.5
+
+
+ADAMW_DEFAULTS = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.01}
 
 
 def by_pytorch(made: Network, source: Any, iterations: int, precision: Any, rate: float) -> tuple[list[float], Any]:
@@ -91,21 +115,31 @@ def by_pytorch(made: Network, source: Any, iterations: int, precision: Any, rate
     return losses, state
 
 
-ADAMW_DEFAULTS = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.01}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "optimiser", "rate", "room"),
-    [*((name, "sgd", 0.02, 5e-7) for name in NAMES), ("tiny-gpt", "adamw", 1e-3, 5e-7)],
+    ("name", "optimiser", "rate"),
+    [*((name, "sgd", 0.02) for name in ("tiny-vit", *OF_TOKENS)), ("tiny-gpt", "adamw", 1e-3)],
 )
-def test_losses_are_those_of_pytorch(name: str, optimiser: str, rate: float, room: float, torch: Any) -> None:
-    """Of PyTorch in double precision, over twelve iterations."""
+def test_losses_are_those_of_pytorch(name: str, optimiser: str, rate: float, torch: Any) -> None:
+    """Of PyTorch in double precision."""
     made, source = of_name(name)
     made = made.trained_by(optimiser)
     ours, _ = run(refimpl.plan(made, "vdnn-all", TITAN_X), source, rate=rate)
     theirs, _ = by_pytorch(made, source, ITERATIONS, torch.float64, rate)
-    assert ours == pytest.approx(theirs, rel=room)
+    assert ours == pytest.approx(theirs, rel=5e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", some(OF_IMAGES, OF_IMAGES[0], OF_IMAGES[-1]))
+def test_it_learns_the_digits(name: str) -> None:
+    """Those with attention by AdamW: plain gradient descent learns them slowly, and at no rate of the others'."""
+    made, source = of_name(name, 32)
+    attends = any("causal" in layer.options for layer in made.layers)
+    made, rate = (made.trained_by("adamw"), 3e-3) if attends else (made, 0.1)
+    with Trainer(refimpl.plan(made, "vdnn-all", "here"), "cpu", rate=rate) as trainer:
+        for iteration in range(3 * source.per_epoch(32)):
+            trainer.step(*source.batch(32, iteration))
+        assert trainer.evaluate(source.test_images, source.test_labels).accuracy > 0.8
 
 
 @pytest.mark.campaign
@@ -129,7 +163,7 @@ def test_a_gpt_learns_as_well_as_pytorchs(torch: Any) -> None:
 def test_a_gpt_comes_to_the_bits_of_the_baseline_on_the_emulated_gpu() -> None:
     """Two iterations of a plan that copies maps; every access is checked.  A CPU comes to the same but for rounding."""
     made = LATER["tiny-gpt"].make(batch=2, tokens=16, width=16, layers=1, heads=2, words=32)
-    source = data.SyntheticTokens.of(made)
+    source = SyntheticTokens.of(made)
     whole = refimpl.plan(made, "baseline", "h100")
     program = refimpl.plan(made, "vdnn-all", MACHINES["h100"].with_algorithms(whole.algorithms))
     assert program.verify() and program.counts.offloaded_bytes
@@ -139,6 +173,48 @@ def test_a_gpt_comes_to_the_bits_of_the_baseline_on_the_emulated_gpu() -> None:
             losses = [trainer.step(*source.batch(2, i)) for i in range(2)]
             found.append((losses, {name: values.tobytes() for name, values in trainer.state().items()}))
     assert found[0] == found[1] and found[2][0] == pytest.approx(found[0][0], rel=1e-6)
+
+
+# -- attention whose probabilities are maps ----------------------------------------------------------------------------
+
+
+def with_weights_of(state: dict[str, np.ndarray], heads: int) -> dict[str, np.ndarray]:
+    """The weights of a network that makes queries, keys and values at once, for one that makes the values apart."""
+    found = {}
+    for name, values in state.items():
+        layer, _, parameter = name.rpartition(".")
+        if layer.endswith(".qkv"):
+            rows = values.reshape(heads, 3, -1, *values.shape[1:])
+            block = layer.removesuffix(".qkv")
+            found[f"{block}.qk.{parameter}"] = rows[:, :2].reshape(-1, *values.shape[1:])
+            found[f"{block}.v.{parameter}"] = rows[:, 2].reshape(-1, *values.shape[1:])
+        else:
+            found[name] = values
+    return found
+
+
+@pytest.mark.parametrize("name", ["tiny_gpt", "tiny_bert"])
+def test_the_losses_are_those_with_probabilities_as_workspace(name: str) -> None:
+    make = getattr(refimpl.networks, name)
+    plain, network = make(**TWO_TILES), make(**TWO_TILES, probabilities="maps")
+    losses: list[list[float]] = []
+    start: dict[str, np.ndarray] = {}
+    for one in (plain, network):
+        with Trainer(refimpl.plan(one, "baseline", TITAN_X), "cpu", rate=0.05) as trainer:
+            state = trainer.state()
+            if not start:
+                start = with_weights_of({name: values.copy() for name, values in state.items()}, 2)
+            else:
+                trainer.load_state(state | {name: start[name] for name in state if name in start})
+            source = SyntheticTokens.of(network)
+            losses.append([float(trainer.step(*source.batch(2, iteration))) for iteration in range(3)])
+    assert losses[0][0] != losses[0][2]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=5e-7)
+
+
+def test_what_is_no_way_to_have_probabilities_is_refused() -> None:
+    with raises_naming(refimpl.NetworkError, "probabilities", "'fused'", "workspace", "maps"):
+        refimpl.networks.tiny_gpt(probabilities="fused")
 
 
 # -- large ones, planned -----------------------------------------------------------------------------------------------
@@ -151,9 +227,9 @@ def test_gpt2_medium_is_planned(preset: str) -> None:
     made = LATER["gpt2-medium"].make(batch=4)
     (budget,) = budgets("gpt2-medium", 4, "rtx-4090", [0.2]).values()
     try:
-        program = refimpl.plan(made, QUICK.get(preset, preset), "rtx-4090", budget)
+        program = refimpl.plan(made, preset, "rtx-4090", budget)
     except DoesNotFit:
-        program = refimpl.plan(made, QUICK.get(preset, preset), "rtx-4090")
+        program = refimpl.plan(made, preset, "rtx-4090")
     assert program.network is made
 
 
