@@ -3,6 +3,7 @@
     constant                            the rate
     step:STEP_SIZE[:GAMMA]              times gamma (0.1) after every step_size iterations
     cosine[:T_MAX[:ETA_MIN]]            along half a cosine from the rate to eta_min (0), in t_max iterations
+    SHAPE,warmup:ITERATIONS             one of them, after a warm-up
 
 A warm-up comes first: the rate grows in equal steps, and reaches its full size in the last iteration of the warm-up.
 The others count their iterations from there, but t_max has the warm-up's, too: it is the last iteration of all.  After
@@ -74,14 +75,19 @@ class Schedule:
 
     @classmethod
     def parse(cls, text: str, warmup: int = 0, iterations: int | None = None) -> Schedule:
-        """The schedule of a text, as in "step:30:0.1" or "cosine".
+        """The schedule of a text, as in "step:30:0.1" or "cosine,warmup:20".
 
         Args:
-            text: its shape, and that shape's options in their order.
-            warmup: iterations before it.
+            text: its shape, and that shape's options in their order; and perhaps the iterations of a warm-up.
+            warmup: iterations before it, if the text does not say.
             iterations: of the whole training: the t_max of a cosine that has none.
         """
-        shape, *given = text.strip().split(":")
+        text, comma, before = text.strip().partition(",")
+        name, _, number = before.partition(":")
+        if comma and (name.strip() != "warmup" or not number.isdecimal()):
+            raise RunError(f"the schedule {text!r} is followed by {before!r}; give warmup:ITERATIONS, as in warmup:20")
+        warmup = int(number[:9]) if comma else warmup
+        shape, *given = text.split(":")
         names = SHAPES[shape][1] if shape in SHAPES else ()
         options: dict[str, float] = {}
         if shape in SHAPES and len(given) > len(names):

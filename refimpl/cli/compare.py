@@ -31,6 +31,7 @@ from refimpl.report.attribution import attributions
 from refimpl.report.comparison import Compared, Spread, compared, misfit
 from refimpl.report.json import misfit_json, plan_json
 from refimpl.report.tables import GAP, WIDTH, Table, compare_table
+from refimpl.slots.setup import FIELDS
 from refimpl.text import size
 
 MAY_AGREE = ("out", "in", "rebuilt")  #: columns left out where all setups agree
@@ -60,7 +61,7 @@ def add(parser: Parser) -> None:
         'A setup is a preset and slot=module words, in quotes, as in "vdnn-all, join=no".  Without --with: of every '
         "paper the fastest setup that fits, over all combinations of its own modules, and why its other policies are "
         "not the row.  The last lines say what each row loses its time to.  "
-        "--set, --algorithms and --recompute hold for every row that does not say otherwise.",
+        "--set holds for every row that does not say otherwise.",
         [
             "refimpl compare vgg16 --batch 64 --machine rtx-3060 --budget 6GiB",
             'refimpl compare vgg16 resnet50 --with baseline --with "liveness=layer-wise algorithms=memory"',
@@ -74,11 +75,7 @@ def add(parser: Parser) -> None:
     shared_options.network(parser, several=True)
     parser.add_argument(
         "--with", action="append", metavar="SETUP", dest="setups", default=[],
-        help='one row, as in "baseline liveness=layer-wise"; repeatable',
-    )  # fmt: skip
-    parser.add_argument(
-        "--fates", metavar="FILE", action="append", dest="setups", type="fates={}".format,
-        help="one row, whose maps have the fates in FILE; repeatable",
+        help='one row, as in "baseline liveness=layer-wise", or fates=FILE; repeatable',
     )  # fmt: skip
     shared_options.setup(parser, preset=False)
     shared_options.machine(parser)
@@ -106,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
     common = [
         f"{slot.replace('_', '-')}={module}"
         for slot, module in resolve.assigned(options).items()
-        if all(setup.shown(slot) == module for setup in setups)
+        if slot in FIELDS and all(setup.shown(slot) == module for setup in setups)
     ]
     networks = [resolve.network(options, name) for name in options.networks]
     cases = [(network, budget_bytes(budget, network, machine)) for network in networks for budget in wanted]

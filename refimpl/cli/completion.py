@@ -15,7 +15,7 @@ from typing import Any
 #: Argument, as `argparse` stores it → the kind of its names.  The shell offers files for all others.
 KINDS = {
     "network": "networks", "networks": "networks", "against_network": "networks", "machine": "machines",
-    "catalogue": "catalogues", "tiers": "tiers", "policy": "presets", "assignments": "assignments",
+    "tiers": "tiers", "policy": "presets", "assignments": "assignments",
     "setups": "setups", "against": "setups", "data": "data",
 }  # fmt: skip
 
@@ -56,10 +56,6 @@ def names(kind: str, prefix: str, **asked: Any) -> Iterable[str]:
         from refimpl.machine import MACHINES
 
         return [*MACHINES, "here", *(name for name in os.listdir() if name.endswith((".json", ".toml")))]
-    if kind == "catalogues":
-        from refimpl.machine import CATALOGUES
-
-        return CATALOGUES
     if kind == "tiers":
         from refimpl.memory.tiers import RATES
 

@@ -17,6 +17,27 @@ from refimpl.text import RefimplError, harmless, offer
 DONE, WRONG, WRONG_USE, DOES_NOT_FIT, DEVICE_FAILED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 
+#: An option that there was → what is typed now.
+GONE = {
+    "--algorithms": "--set algorithms=MODULE",
+    "--recompute": "--set recompute=speed-centric, memory-centric or cost-aware",
+    "--fates": "--set fates=FILE, or --with fates=FILE",
+    "--search-seed": "--set seed=N",
+    "--catalogue": "--machine NAME:CATALOGUE",
+    "--output": "NETWORK.onnx:NODE",
+    "--warmup": "--schedule constant,warmup:N",
+    "--latency": "--network RATE,latency=S",
+    "--bucket": "--network RATE,bucket=SIZE",
+    "--no-overlap": "--network RATE,overlap=no",
+    "--network-shares-link": "--network RATE,shares_link=yes",
+    "--betas": "--optimiser adamw:beta1=B1,beta2=B2",
+    "--epsilon": "--optimiser adamw:epsilon=E",
+    "--momentum": "--optimiser sgd:momentum=M",
+    "--decay": "--optimiser NAME:decay=D",
+    "--decay-on": "--optimiser NAME:decay_on=weights",
+}
+
+
 class Fail(RefimplError):
     """Ends the command with one line and an exit status; `prog` begins the line, if it is not the command's."""
 
@@ -60,6 +81,8 @@ class Parser(argparse.ArgumentParser):
         if rest:
             used = getattr(found, "parser", self)
             options = [option for action in used._actions for option in action.option_strings]
+            if (now := GONE.get(rest[0].partition("=")[0])) and rest[0].partition("=")[0] not in options:
+                used.error(f"{rest[0]} is now {now}")
             near = difflib.get_close_matches(rest[0], options, 1, 0.5)
             used.error(f"{rest[0]!r} is not understood here" + (f"; did you mean {near[0]}?" if near else ""))
         return found

@@ -26,13 +26,13 @@ from refimpl.text import counted
 EXAMPLES = (
     "refimpl plan vgg16 --batch 256 --budget 12GiB",
     "refimpl plan vgg16 --batch 64 --policy superneurons --largest-batch",
-    "refimpl plan vgg16 --batch 64 --set liveness=layer-wise --algorithms memory --budget 0.6",
+    "refimpl plan vgg16 --batch 64 --set liveness=layer-wise --set algorithms=memory --budget 0.6",
     "refimpl plan tiny-resnet --listing",
     "refimpl plan tiny-resnet --step 5 --step fc --instructions",
     "refimpl plan resnet:137 --json > plan.json",
     "refimpl plan vgg16 --batch 100 --workers 8 --network 1GB/s",
     "refimpl plan alexnet --policy vdnn-all --save-fates alexnet.fates",
-    "refimpl plan alexnet --fates alexnet.fates --budget 1.3GiB",
+    "refimpl plan alexnet --set fates=alexnet.fates --budget 1.3GiB",
     "refimpl plan alexnet --policy combined --budget 1.3GiB --effort 500",
     "refimpl plan vgg16 --batch 64 --optimiser adamw --freeze 'conv*'",
     "refimpl plan alexnet --picture alexnet.png --draw timeline",
@@ -59,7 +59,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--least", action="store_true", help="the least budget that this setup fits in, too")
     parser.add_argument("--largest-batch", action="store_true", help="the largest batch that fits the budget, too")
     parser.add_argument(
-        "--save-fates", metavar="FILE", help="write the fate of every map, to be edited and given to --fates"
+        "--save-fates", metavar="FILE", help="write the fate of every map, to be edited and given to --set fates=FILE"
     )
     shared_options.picture(parser)
     parser.add_argument("--no-verify", action="store_false", dest="verify", help="show the program without proving it")
@@ -115,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
             say(f"Largest batch: {counted(most.size, 'image')}, the most that fit of {tried} tried.")
         say(proved_line(proof) if proof else "Not proved safe: --no-verify.")
         if fates:
-            say(f"Fates: {fates}; edit a line, and plan with --fates {fates}")
+            say(f"Fates: {fates}; edit a line, and plan with --set fates={fates}")
         if picture:
             say(f"Picture: {picture}")
     return DONE

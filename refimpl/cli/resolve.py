@@ -14,22 +14,19 @@ from refimpl.cli.terminal import say, search_progress, waiting
 from refimpl.combined import Combined
 from refimpl.machine import Machine, Ring, here
 from refimpl.names import presets
-from refimpl.names.budgets import BudgetError, parse_bytes, several, tiers_named
+from refimpl.names.budgets import several, tiers_named
 from refimpl.names.by_name import plan, share_of
 from refimpl.names.machines import named as machine_named
 from refimpl.names.modules import assignments
 from refimpl.names.networks import build
 from refimpl.network.learning import OPTIMISERS
 from refimpl.network.network import BUCKET_BYTES, Network
-from refimpl.planner import Program, Setup, SetupError
+from refimpl.planner import Program, Setup
 from refimpl.planner.verify import Proof, Unsafe
 
 if TYPE_CHECKING:  # it imports Numba
     from refimpl.backend import Trainer
     from refimpl.backend.schedules import Schedule
-
-#: `--recompute` → the module of that name in the slot.
-RECOMPUTE = {"speed": "speed-centric", "memory": "memory-centric", "cost": "cost-aware"}
 
 
 def network(options: argparse.Namespace, name: str | None = None) -> Network:
@@ -39,22 +36,16 @@ def network(options: argparse.Namespace, name: str | None = None) -> Network:
 
 
 def trained_by(options: argparse.Namespace, network: Network) -> Network:
-    """The network as --optimiser, --clip, --decay-on and --freeze have it learn; other commands lack these."""
+    """The network as --optimiser, --clip and --freeze have it learn; other commands lack these."""
     if "optimiser" not in options:
         return network
-    return network.trained_by(options.optimiser, options.clip, options.decay_on, options.freeze)
+    return network.trained_by(options.optimiser.name, options.clip, options.optimiser.decay_on, options.freeze)
 
 
 def data_parallel(options: argparse.Namespace, network: Network, ranks: int) -> Network:
     """The network as one of `ranks` ranks trains it."""
-    if options.bucket is None:
-        return network.data_parallel(ranks, BUCKET_BYTES if options.overlap else None)
-    if not options.overlap:
-        raise Fail("--no-overlap makes one bucket of all gradients: leave out --bucket")
-    try:
-        return network.data_parallel(ranks, parse_bytes(options.bucket))
-    except BudgetError:
-        raise Fail(f"--bucket {options.bucket}: give a size, as in 4MiB") from None
+    wire = options.wire
+    return network.data_parallel(ranks, (wire.bucket or BUCKET_BYTES) if wire.overlap else None)
 
 
 def setup(options: argparse.Namespace) -> Setup:
@@ -63,58 +54,32 @@ def setup(options: argparse.Namespace) -> Setup:
 
 
 def setup_named(options: argparse.Namespace, text: str, named: dict[str, str]) -> Setup:
-    """The setup `text`, changed by --set, --algorithms and --recompute, and last by `named`."""
-    if getattr(options, "fates", None):
-        named = named | {"fates": options.fates}
-    try:
-        return with_effort(presets.setup(text, assigned(options) | named), options)
-    except SetupError as error:
-        if options.recompute and str(error).startswith(f"recompute={RECOMPUTE[options.recompute]} "):
-            hint = f"{error}, or take the preset superneurons-recompute"
-            raise Fail(f"--recompute {options.recompute} with {text}: {hint}") from None
-        raise
-
-
-def with_effort(setup: Setup, options: argparse.Namespace) -> Setup:
-    """The setup; of the preset combined, its search with --effort and --search-seed, which shows how far it is."""
-    if not isinstance(setup, Combined):
-        for name in ("effort", "search_seed"):
-            if getattr(options, name, None) is not None and getattr(options, "policy", "combined") != "combined":
-                raise Fail(f"--{name.replace('_', '-')} is for --policy combined")
-        return setup
-    changed = {"effort": options.effort, "seed": options.search_seed}
-    given = {name: value for name, value in changed.items() if value is not None}
-    return replace(setup, watch=search_progress(), **given)
+    """The setup `text`, changed by --set, and last by `named`."""
+    return with_effort(presets.setup(text, assigned(options) | named), options)
 
 
 def assigned(options: argparse.Namespace) -> dict[str, str]:
-    """Slot → module of --set; `--algorithms x` is `--set algorithms=x`, `--recompute speed` that of speed-centric."""
-    named = assignments(options.assignments)
-    short = {"algorithms": options.algorithms, "recompute": RECOMPUTE.get(options.recompute)}
-    for slot, module in short.items():
-        if module is not None and named.setdefault(slot, module) != module:
-            raise Fail(f"--{slot} {getattr(options, slot)} and --set {slot}={named[slot]}: give one of them")
-    return named
+    """Slot → module of --set."""
+    return assignments(options.assignments)
+
+
+def with_effort(setup: Setup, options: argparse.Namespace) -> Setup:
+    """The setup; of the preset combined, its search with --effort, which shows how far it is."""
+    if not isinstance(setup, Combined):
+        if options.effort is not None and getattr(options, "policy", "combined") != "combined":
+            raise Fail("--effort is for --policy combined")
+        return setup
+    return replace(setup, watch=search_progress(), effort=options.effort or setup.effort)
 
 
 def machine(options: argparse.Namespace, default: str = "") -> Machine:
     """The machine that was named; without a name `default`, or the GPU at hand, or vDNN's."""
     found = machine_named(options.machine or default or ("here" if here.gpu_at_hand() else VDNNS_MACHINE))
-    if catalogue := catalogue_of(options):
-        found = found.with_catalogue(catalogue)
-    if "network_shares_link" in options:
-        found = found.with_ring(Ring(options.link, options.latency, options.network_shares_link))
+    if getattr(options, "kernels", "fast") == "plain":
+        found = found.with_catalogue("plain")
+    if "wire" in options:
+        found = found.with_ring(Ring(options.wire.rate, options.wire.latency, options.wire.shares_link))
     return found.with_tiers(tiers_named(options.tiers)) if options.tiers is not None else found
-
-
-def catalogue_of(options: argparse.Namespace) -> str | None:
-    """The catalogue of --catalogue, or of --kernels plain; None: the machine's."""
-    if getattr(options, "kernels", "fast") == "fast":
-        named: str | None = options.catalogue
-        return named
-    if options.catalogue not in (None, options.kernels):
-        raise Fail(f"--kernels {options.kernels} and --catalogue {options.catalogue}: give one of them")
-    return "plain"
 
 
 def program(options: argparse.Namespace) -> Program:
@@ -155,8 +120,8 @@ def runnable(
     """
     found = machine(options, default or running_on(options))
     if found.catalogue not in ("own", "plain"):
-        if options.catalogue:
-            raise Fail(f"--catalogue {options.catalogue} can be simulated and not run; give --catalogue own")
+        if str(options.machine).endswith(f":{found.catalogue}"):
+            raise Fail(f"the catalogue {found.catalogue} can be simulated and not run; give --machine NAME:own")
         found = found.with_catalogue("own")
     program = plan(network, setup(options), found.with_algorithms(algorithms or {}), options.budget)
     proved(program)
@@ -198,22 +163,22 @@ def trainer(program: Program, options: argparse.Namespace, **learning: Any) -> T
 
 def learning(options: argparse.Namespace) -> dict[str, Any]:
     """The optimiser's settings that were given."""
-    given = {name: getattr(options, name) for name in ("seed", "rate", "momentum", "decay", "betas", "epsilon")}
-    defaults = OPTIMISERS[options.optimiser].defaults
-    for name, needed in (("momentum", "momentum"), ("betas", "beta1"), ("epsilon", "epsilon")):
-        if given[name] is not None and needed not in defaults:
-            raise Fail(f"--{name} is no option of {options.optimiser}, which takes {', '.join(defaults)}")
-    return {name: value for name, value in given.items() if value is not None}
+    numbers = dict(options.optimiser.numbers)
+    given = {"seed": options.seed, "rate": options.rate}
+    if {"beta1", "beta2"} & numbers.keys():
+        defaults = OPTIMISERS[options.optimiser.name].defaults
+        given["betas"] = tuple(numbers.pop(name, defaults[name]) for name in ("beta1", "beta2"))
+    return {name: value for name, value in (given | numbers).items() if value is not None}
 
 
 def schedule(options: argparse.Namespace, iterations: int | None = None) -> Schedule | None:
-    """The schedule of --schedule and --warmup; None: neither was given."""
+    """The schedule of --schedule; None: it was not given."""
     from refimpl.backend.run_errors import RunError
     from refimpl.backend.schedules import Schedule
 
-    if options.schedule is None and options.warmup is None:
+    if options.schedule is None:
         return None
     try:
-        return Schedule.parse(options.schedule or "constant", options.warmup or 0, iterations)
+        return Schedule.parse(options.schedule, iterations=iterations)
     except RunError as error:
         raise Fail(f"--schedule: {error}") from None

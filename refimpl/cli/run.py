@@ -55,7 +55,7 @@ def add(parser: Parser) -> None:
         [
             "refimpl run lenet --data digits --epochs 5",
             "refimpl run tiny-resnet --data digits --set liveness=layer-wise --budget 4MiB --backend cpu",
-            "refimpl run tiny-vgg --data images.npz --optimiser adamw --schedule cosine --warmup 20 --clip 1",
+            "refimpl run tiny-vgg --data images.npz --optimiser adamw --schedule cosine,warmup:20 --clip 1",
             "refimpl run tiny-gpt --data text --optimiser adamw --rate 0.002 --steps 300",
             "refimpl run tiny-vgg --data images.npz --steps 500 --save half.npz",
             "refimpl run tiny-vgg --data images.npz --steps 1000 --resume half.npz",
@@ -175,7 +175,7 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
     described = {
         "network": network.name, "batch": network.batch, "policy": resolve.setup(options).name, "data": options.data,
         "iterations": last, "all-reduces": network.reduced, **learning, "checkpoint": options.resume,
-        "learning": str(network.learning), "schedule": str(schedule), "warm-up": options.warmup,
+        "learning": str(network.learning), "schedule": str(schedule), "warm-up": schedule and schedule.warmup,
         "algorithms like": options.like,
     }  # fmt: skip
     same_command(communicator, described)
@@ -310,7 +310,7 @@ def tuned_of(options: argparse.Namespace) -> TunedFile | None:
     """Apply --tuned as if --batch and --rate had been given."""
     if options.tuned is None:
         return None
-    for name in ("batch", "rate", "schedule", "warmup"):
+    for name in ("batch", "rate", "schedule"):
         if getattr(options, name) is not None:
             raise Fail(f"--tuned {options.tuned} gives batch, rate and warm-up: leave out --{name}")
     tuned = tuned_file(options.tuned)

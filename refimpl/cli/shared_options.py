@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import Any, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from kernels.rungs import RUNGS
-from refimpl.cli.parser import Fail, Parser, real, whole
+from refimpl.cli.parser import Parser, real, whole
+from refimpl.text import offer
 
 VDNNS_MACHINE = "titan-x"
 MOST_RANKS = 1_000_000
@@ -28,10 +31,7 @@ def network(parser: Parser, several: bool = False, batch: bool = True, optional:
         metavar="NETWORK",
         nargs="+" if several else "?" if optional else None,
         help="its name, as in vgg16, resnet:137 or alexnet:superneurons (refimpl list networks has them all), or a "
-        "file of your own: my_model.onnx, or my_networks.py:make",
-    )
-    parser.add_argument(
-        "--output", metavar="NODE", help="end an ONNX file's network at this node (default: the file's only output)"
+        "file of your own: my_model.onnx, my_model.onnx:NODE to end it at this node, or my_networks.py:make",
     )
     parser.add_argument(
         "--loss", metavar="LOSS", action="append",
@@ -52,43 +52,27 @@ def setup(parser: Parser, preset: bool = True) -> None:
         )  # fmt: skip
     parser.add_argument(
         "--set", metavar="SLOT=MODULE", action="append", default=[], dest="assignments",
-        help="fill a slot otherwise, as in liveness=layer-wise, prefetch=superneurons-ahead:5 or "
-        "offload=my_modules:BigMaps; repeatable; see refimpl list modules",
+        help="fill a slot otherwise, as in algorithms=memory, recompute=cost-aware, prefetch=superneurons-ahead:5 or "
+        "offload=my_modules:BigMaps; or fates=FILE, a map's fate a line (see --save-fates), or seed=N, of combined's "
+        "search; repeatable; see refimpl list modules",
     )  # fmt: skip
-    parser.add_argument(
-        "--algorithms", choices=("memory", "performance"),
-        help="convolutions with the least workspace, or the fastest ones (baseline: performance)",
-    )  # fmt: skip
-    if preset:
-        parser.add_argument(
-            "--fates", metavar="FILE",
-            help="give every map the fate that FILE says, one map a line: keep, offload or drop (see --save-fates)",
-        )  # fmt: skip
     effort(parser)
-    parser.add_argument(
-        "--recompute", choices=("speed", "memory", "cost"),
-        help="drop cheap maps and rebuild them as SuperNeurons does (its presets that do: cost)",
-    )  # fmt: skip
 
 
 def effort(parser: Parser) -> None:
-    search = parser.add_argument_group("the preset combined")
-    search.add_argument(
-        "--effort",
-        type=whole(),
-        metavar="N",
-        help="plans that its search makes at most (default: by the network's depth)",
-    )
-    search.add_argument("--search-seed", type=whole(0), metavar="S", help="of its draws (default: 1)")
+    parser.add_argument(
+        "--effort", type=whole(), metavar="N",
+        help="plans that the search of the preset combined makes at most (default: by the network's depth)",
+    )  # fmt: skip
 
 
 def machine(parser: Parser, default: str = f"the GPU at hand, {VDNNS_MACHINE} without one") -> None:
     parser.add_argument(
         "--machine",
         metavar="NAME",
-        help=f"a machine's name, here, or the file of a profile or of a machine of your own (default: {default})",
+        help="a machine's name, as in titan-x, or titan-x:own for another catalogue of algorithms; here; or the file "
+        f"of a profile or of a machine of your own (default: {default})",
     )
-    parser.add_argument("--catalogue", metavar="NAME", help="own or cudnn4 (default: the machine's)")
     parser.add_argument(
         "--tiers", metavar="TIERS",
         help="the memories to offload to, the preferred one first, as in host:32GiB@8GB/s,peer:12GiB@10GB/s "
@@ -115,25 +99,56 @@ def cluster(parser: Parser, simulated: bool = True) -> None:
         )  # fmt: skip
     else:
         group.add_argument("--parallel", choices=("mpi",), help="be one of the ranks that mpiexec or srun has started")
-    ring(group)
-    group.add_argument(
-        "--network-shares-link", action="store_true", help="an all-reduce occupies the link that maps are copied over"
-    )
-    group.add_argument(
-        "--bucket", metavar="SIZE", help="gradients that an all-reduce waits for, as in 4MiB (default: 25 MB)"
-    )
+    wire(group)
 
 
-def ring(group: Any) -> None:
+@dataclass(frozen=True)
+class Wire:
+    """The network of a cluster, and when gradients are sent over it."""
+
+    rate: float = 1.25e9  #: bytes a second
+    latency: float = 20e-6  #: seconds
+    bucket: int | None = None  #: bytes of gradients that an all-reduce waits for; None: 25 MB
+    overlap: bool = True  #: no: all are reduced after the last backward step
+    shares_link: bool = False  #: whether an all-reduce occupies the link that maps are copied over
+
+
+def wire(group: Any) -> None:
     """The network of a cluster."""
-    group.add_argument("--network", type=rate, dest="link", metavar="RATE", default=1.25e9,
-                       help="10Gbit, 1.25GB/s, or bytes a second (default: 10Gbit)")  # fmt: skip
-    group.add_argument("--latency", type=real(), metavar="S", default=20e-6, help="seconds (default: 0.00002)")
-    group.add_argument("--no-overlap", action="store_false", dest="overlap", help="reduce after the last backward step")
+    group.add_argument(
+        "--network", type=wire_named, dest="wire", metavar="RATE", default=Wire(),
+        help="10Gbit or 1.25GB/s, and what differs: 10Gbit,latency=0.00002,bucket=4MiB,overlap=no,shares_link=yes "
+        "(bucket: gradients that an all-reduce waits for; overlap=no: it comes after the last backward step; "
+        "shares_link: it occupies the link that maps are copied over; default: 10Gbit, 25 MB)",
+    )  # fmt: skip
+
+
+def wire_named(text: str) -> Wire:
+    """The type of --network."""
+    first, _, rest = text.partition(",")
+    if "=" in first:
+        first, rest = "10Gbit", text
+    types = {"latency": float, "bucket": int, "overlap": bool, "shares_link": bool}
+    found = Wire(rate(first), **settings("the network", types, rest))
+    if found.bucket == 0 or (found.bucket and not found.overlap):
+        says = "overlap=no makes one bucket of all gradients" if found.bucket else "a bucket of 0 bytes is never full"
+        raise argparse.ArgumentTypeError(f"{says}: leave out bucket")
+    return found
+
+
+def settings(what: str, types: dict[str, Any], text: str) -> dict[str, Any]:
+    """Settings written as name=value,name=value, by name."""
+    from refimpl.names.parameters import read
+    from refimpl.slots.setup import SetupError
+
+    try:
+        return read(what, types, text)
+    except SetupError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix(f"{what}: ")) from None
 
 
 def rate(text: str) -> float:
-    """The type of --network: bytes a second."""
+    """Bytes a second."""
     found = RATE.fullmatch(text.strip())
     bytes_a_second = 0.0
     if found:
@@ -159,20 +174,16 @@ def kernels(parser: Parser) -> None:
 
 def optimiser(parser: Parser, title: str = "learning") -> Any:
     """The group of what the plan depends on: the bytes that stay, and the calls."""
-    from refimpl.network.learning import OPTIMISERS, DecayOn
-
     group = parser.add_argument_group(title)
     group.add_argument(
-        "--optimiser", choices=tuple(OPTIMISERS), default="sgd",
-        help="sgd keeps a momentum of every weight, adamw two averages (default: sgd)",
+        "--optimiser", type=optimiser_named, metavar="NAME", default=Learner(),
+        help="sgd keeps a momentum of every weight, adamw two averages; and its numbers: sgd:momentum=0.9,decay=0.0005 "
+        "or adamw:beta1=0.9,beta2=0.999,epsilon=1e-8,decay=0.01,decay_on=weights (decay_on=weights: biases and "
+        "normalisations do not decay; default: sgd)",
     )  # fmt: skip
     group.add_argument(
         "--clip", type=real(above=0), metavar="NORM", help="clip the gradients, to this norm of all of them together"
     )
-    group.add_argument(
-        "--decay-on", choices=get_args(DecayOn), default="all",
-        help="weights: biases and normalisations do not decay (default: all)",
-    )  # fmt: skip
     group.add_argument(
         "--freeze", metavar="PATTERN", action="append", default=[],
         help="parameters or layers that stay as they are, as in 'conv*' or '*.b', or with ! that learn; repeatable: "
@@ -185,31 +196,40 @@ def learning(parser: Parser, title: str = "learning") -> Any:
     """The group of all that the optimiser takes; the trainer has a default for each number."""
     group = optimiser(parser, title)
     group.add_argument("--rate", type=real(above=0), metavar="R", help="learning rate (default: 0.01; adamw's: 0.001)")
-    group.add_argument("--momentum", type=real(below=1), metavar="M", help="of sgd (default: 0.9)")
-    group.add_argument("--betas", type=two_betas, metavar="B1,B2", help="of adamw (default: 0.9,0.999)")
-    group.add_argument("--epsilon", type=real(above=0), metavar="E", help="of adamw (default: 1e-8)")
-    group.add_argument("--decay", type=real(), metavar="D", help="weight decay (default: 0; adamw's: 0.01)")
     group.add_argument(
         "--schedule", metavar="SHAPE",
-        help="of the rate: constant, step:STEP_SIZE[:GAMMA] or cosine[:T_MAX[:ETA_MIN]], in iterations (default: "
-        "constant)",
+        help="of the rate: constant, step:STEP_SIZE[:GAMMA] or cosine[:T_MAX[:ETA_MIN]], in iterations; cosine,warmup:"
+        "20 grows to the full rate in 20 iterations (default: constant)",
     )  # fmt: skip
-    group.add_argument(
-        "--warmup", type=whole(), metavar="N", help="iterations in which the rate grows to its full size (default: 0)"
-    )
     group.add_argument(
         "--seed", type=whole(0, (1 << 64) - 1), metavar="N", help="of weights and of all else drawn (default: 0)"
     )
     return group
 
 
-def two_betas(text: str) -> tuple[float, float]:
-    """The type of --betas."""
-    given = text.split(",")
-    if len(given) != 2:
-        raise argparse.ArgumentTypeError(f"give two numbers, as in 0.9,0.999, not {text!r}")
-    first, second = (real(below=1)(one) for one in given)
-    return first, second
+@dataclass(frozen=True)
+class Learner:
+    """An optimiser, and what it is given."""
+
+    name: str = "sgd"
+    decay_on: Any = "all"  #: as `refimpl.network.learning.DecayOn` has it
+    numbers: Mapping[str, float] = field(default_factory=dict)  #: momentum, beta1, …
+
+
+def optimiser_named(text: str) -> Learner:
+    """The type of --optimiser."""
+    from refimpl.network.learning import OPTIMISERS, DecayOn
+
+    name, _, rest = text.partition(":")
+    if name not in OPTIMISERS:
+        raise argparse.ArgumentTypeError(f"there is no optimiser {name!r}{offer(name, OPTIMISERS)}")
+    numbers = {number: float for number in OPTIMISERS[name].defaults if number != "rate"}
+    given = settings(name, {**numbers, "decay_on": DecayOn}, rest)
+    decay_on = given.pop("decay_on", "all")
+    for number, value in given.items():
+        if (number in ("momentum", "beta1", "beta2") and value >= 1) or (number == "epsilon" and not value):
+            raise argparse.ArgumentTypeError(f"{number} cannot be {value:g}; give a number above 0 and less than 1")
+    return Learner(name, decay_on, given)
 
 
 def picture(parser: Parser, kinds: bool = True) -> None:
@@ -226,20 +246,15 @@ def json(parser: Parser) -> None:
 # -- once they are parsed ----------------------------------------------------------------------------------------------
 
 
-def end_at_output(options: argparse.Namespace) -> None:
-    """Make --output and --loss parts of the network's name, as in my_model.onnx:NODE, which everything else reads."""
-    output, losses = getattr(options, "output", None), getattr(options, "loss", None)
-    if output is None and not losses:
+def end_in_losses(options: argparse.Namespace) -> None:
+    """Make --loss a part of the network's name, which everything else reads."""
+    losses = getattr(options, "loss", None)
+    if not losses:
         return
-    names = options.networks if "networks" in options else [options.network]
-    for name in names:
-        if output is not None and not str(name).lower().endswith(".onnx"):
-            raise Fail(f"--output {output} is for ONNX files, and {name} is not one")
-    ended = [f"{name}:{output}" if output is not None else str(name) for name in names]
-    if losses:
-        from refimpl.importing import with_losses
+    from refimpl.importing import with_losses
 
-        ended = [with_losses(name, losses) for name in ended]
+    names = options.networks if "networks" in options else [options.network]
+    ended = [with_losses(str(name), losses) for name in names]
     if "networks" in options:
         options.networks = ended
     else:

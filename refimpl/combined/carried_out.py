@@ -25,7 +25,7 @@ class Dropped(slots.Recompute):
 
     fates: Fates = field(default=Fates(), repr=False)
     name: ClassVar[str] = "fates"
-    summary: ClassVar[str] = "the maps that --fates FILE drops"
+    summary: ClassVar[str] = "the maps that fates=FILE drops"
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"rebuild"})
 
@@ -130,7 +130,7 @@ class Offloaded(slots.Offload):
     late: bool = False  #: a map leaves after its last forward use; else as soon as it is complete
     fates: Fates = field(default=Fates(), repr=False)
     name: ClassVar[str] = "fates"
-    summary: ClassVar[str] = "the maps that --fates FILE offloads"
+    summary: ClassVar[str] = "the maps that fates=FILE offloads"
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"offload"})
 

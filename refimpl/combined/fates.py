@@ -13,7 +13,7 @@ One mapping fills three slots of a setup: recompute, offload and prefetch.  A fi
 can change one fate and see what it costs:
 
     refimpl plan alexnet --policy vdnn-all --save-fates alexnet.fates
-    refimpl plan alexnet --fates alexnet.fates
+    refimpl plan alexnet --set fates=alexnet.fates
 """
 
 from __future__ import annotations

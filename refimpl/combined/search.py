@@ -107,7 +107,7 @@ class Combined(Search):
         return self
 
 
-COMBINED = Combined("combined", least="with everything offloaded", instead="take another preset, or --fates FILE")
+COMBINED = Combined("combined", least="with everything offloaded", instead="take another preset, or --set fates=FILE")
 
 
 # -- the papers' programs ----------------------------------------------------------------------------------------------

@@ -296,7 +296,7 @@ def _end(graph: Graph, nodes: Mapping[str, Node], output: str | None) -> str:
         return cleaned(output)
     if len(graph.outputs) != 1:
         raise NetworkError(
-            f"{graph.name} has {counted(len(graph.outputs), 'output')}; end it at one node, with --output NODE or "
+            f"{graph.name} has {counted(len(graph.outputs), 'output')}; end it at one node, as FILE.onnx:NODE or with "
             "output=NODE, or give each its loss, with --loss NODE=LOSS or loss={NODE: LOSS}: "
             + ", ".join(graph.outputs)
         )
@@ -349,7 +349,7 @@ def _refuse_what_is_missing(graph: Graph, nodes: list[Node]) -> None:
     it = "it" if len(own) + unknown.total() == 1 else "them"
     advice = f"replace {it} (docs/your-own-network.md lists what is supported)"
     if classifiers := [node.name for node in nodes if node.operation == "linear" and node.name not in after]:
-        advice += f", or end the network at {classifiers[-1]} with --output NODE or output=NODE"
+        advice += f", or end the network at {classifiers[-1]} as FILE.onnx:NODE or with output=NODE"
     raise NetworkError(f"{'; '.join(said)}; {advice}")
 
 

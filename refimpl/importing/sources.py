@@ -218,7 +218,7 @@ def with_losses(name: str, losses: Sequence[str]) -> str:
     if found["part"] is None or found["kind"].lower() == "py":
         return f"{name}:{given}" if found["part"] or found["kind"].lower() == "onnx" else name
     if "=" in losses[0]:
-        raise NetworkError(f"--loss {losses[0]} names its output: leave out --output {found['part']}")
+        raise NetworkError(f"--loss {losses[0]} names its output: leave out :{found['part']}")
     return f"{name}{given}"
 
 

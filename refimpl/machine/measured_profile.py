@@ -181,7 +181,7 @@ class ProfiledMachine(Machine):
         if name != self.catalogue:
             raise MachineError(
                 f"{self.path or 'this profile'} has measured seconds of the catalogue {self.catalogue}, not of {name}; "
-                "leave --catalogue out, or name a machine that is a model"
+                f"leave :{name} out, or name a machine that is a model"
             )
         return self
 

@@ -1,7 +1,8 @@
 """The machines: `refimpl.machines.titan_x`, `refimpl.machines.here`, `refimpl.machines.named("k40c")`.
 
 A name is a model's, `here` for the device at hand, the file of a profile, or a TOML file that describes a machine of
-one's own; `refimpl.machines.like("rtx-4090", memory="16GiB")` describes one in Python.
+one's own; `titan-x:own` is one with another catalogue of algorithms.  `refimpl.machines.like("rtx-4090",
+memory="16GiB")` describes one in Python.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from refimpl.machine.catalogues import CATALOGUES
 from refimpl.machine.gpus import MACHINES
 from refimpl.machine.model import FIGURES, Efficiency, Machine
 from refimpl.text import MachineError, closest, shown, toml_tables
@@ -36,6 +38,9 @@ def named(name: str | Path) -> Machine:
     asked = str(name).strip()
     if asked in MACHINES:
         return MACHINES[asked]
+    base, colon, catalogue = asked.rpartition(":")
+    if colon and (catalogue in CATALOGUES or base in MACHINES):
+        return named(base).with_catalogue(catalogue)
     if asked.lower() == "here":
         return at_hand()
     if asked.endswith(".toml"):

@@ -159,14 +159,15 @@ def setup(text: str, named: Mapping[str, Any] | None = None) -> Setup:
             `slot=module` words.
         named: other modules in some slots, by name or as objects; they come before those of the text.  `fates` is a
             file of fates: its maps get them, and the slots that it names their modules.  `effort` is how many plans
-            the search of the preset `combined` makes at most.
+            the search of the preset `combined` makes at most, `seed` that of its draws.
     """
     preset, own = parse(text)
     base = PRESETS[preset].setup if preset in PRESETS else elsewhere(preset)
     given = own | dict(named or {})
-    path, effort = given.pop("fates", None), given.pop("effort", None)
+    path = given.pop("fates", None)
+    search = {name: given.pop(name) for name in ("effort", "seed") if name in given}
     made = base.replace(**modules(given)) if path is None else with_fates(path, base, given)
-    return made if effort is None else with_effort(made, effort)
+    return searching(made, search) if search else made
 
 
 def elsewhere(name: str) -> Setup:
@@ -189,15 +190,20 @@ def elsewhere(name: str) -> Setup:
     return made
 
 
-def with_effort(made: Setup, effort: str) -> Setup:
-    """The preset combined with as many plans at most as `effort` says.  Raises `SetupError`."""
+def searching(made: Setup, given: Mapping[str, str]) -> Setup:
+    """The preset combined with the effort and the seed of its search.  Raises `SetupError`."""
     from refimpl.combined import Combined
 
-    if not isinstance(made, Combined):
-        raise SetupError(f"effort={effort} is for combined, and {made.name} does not search as it does")
-    if not effort.isdecimal() or not 0 < int(effort[:9]):
-        raise SetupError(f"effort={effort}: give the plans that the search makes at most, as in effort=200")
-    return replace(made, effort=int(effort[:9]))
+    for name, value in given.items():
+        if not isinstance(made, Combined):
+            raise SetupError(f"{name}={value} is for combined, and {made.name} does not search as it does")
+        if not value.isdecimal() or (name == "effort" and not int(value[:9])):
+            about = (
+                "the plans that the search makes at most, as in effort=200" if name == "effort" else "a whole number"
+            )
+            raise SetupError(f"{name}={value}: give {about}")
+        made = replace(made, **{name: int(value[:9])})  # type: ignore[arg-type]
+    return made
 
 
 def with_fates(path: str, base: Setup, named: Mapping[str, Any]) -> Setup:

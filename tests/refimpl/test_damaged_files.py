@@ -303,7 +303,7 @@ def test_damaged_fates_are_planned_with_or_refused(tmp_path: Path, count: int) -
     whole = path.read_bytes()
     for seed in range(count):
         path.write_bytes(damaged_bytes(whole, Random(seed)))
-        statuses += command(*here, "--fates", path)
+        statuses += command(*here, "--set", f"fates={path}")
     print(f"{count} damaged fates, by exit status: {dict(statuses)}")
     assert statuses[2] > count / 4
 
@@ -417,7 +417,7 @@ def test_nothing_that_a_terminal_obeys_is_printed(tmp_path: Path, monkeypatch: p
     plan = ("plan", "lenet", "--batch", "2", "--machine")
     for line in (
         ("run", "lenet", "--tuned", "tuned.json"),
-        (*plan, "titan-x", "--policy", "combined", "--fates", "fates"),
+        (*plan, "titan-x", "--policy", "combined", "--set", "fates=fates"),
         (*plan, "profile.json"),
         (*plan, "profile.json", "--json"),
         ("summary", network),

@@ -7,7 +7,7 @@ What to write
     which fill the lab's setup; or one whole setup, `setup = …`.
 
 What to know
-    `refimpl compare NETWORK --machine titan-x --catalogue own --budget 0.7` shows every paper on one network;
+    `refimpl compare NETWORK --machine titan-x:own --budget 0.7` shows every paper on one network;
     `refimpl pareto` over all budgets, with the lower bound; `refimpl optimum` says how far each is from it.  Rules: a
     program is the network's own calls in their order, proved by the grader; the clock is the machine's model.
     What the papers leave undone: vDNN moves all maps of a kind or none; SuperNeurons looks one step back;

@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     if options.bound:
         silent_solver()  # raises before anything is planned, where HiGHS is missing
     machine, setups = resolve.machine(options), setups_of(options)
-    seed = COMBINED.seed if options.search_seed is None else options.search_seed
+    seed = COMBINED.seed
     network = build(options.network, options.batch)
     case = pareto.ParetoCase(options.network, network.batch, machine, setups, options.time_limit, options.effort, seed)
     with stopped(options.out):
@@ -97,7 +97,7 @@ def setups_of(options: argparse.Namespace) -> dict[str, Named]:
     """The setups that --with names, or all of the papers."""
     if not options.setups:
         if resolve.assigned(options):
-            raise Fail("--set, --algorithms and --recompute change the setups of --with; give one")
+            raise Fail("--set changes the setups of --with; give one")
         return of_papers()
     made = [resolve.setup_named(options, *parse(text)) for text in options.setups]
     return {one.name: Named(one.name, one.name, one) for one in made if not isinstance(one, Combined)}

@@ -57,7 +57,7 @@ def add(parser: Parser) -> None:
     )  # fmt: skip
     cluster = parser.add_argument_group("a cluster, simulated")
     cluster.add_argument("--workers", type=numbers, default=(), metavar="N,N", help="numbers of GPUs, as in 8,64,512")
-    shared_options.ring(cluster)
+    shared_options.wire(cluster)
     learning = parser.add_argument_group("learning")
     learning.add_argument("--base-batch", type=whole(), metavar="N", default=256, help="default: 256")
     learning.add_argument("--base-rate", type=real(above=0), metavar="R", default=0.1, help="its rate (default: 0.1)")
@@ -75,7 +75,8 @@ def numbers(text: str) -> tuple[int, ...]:
 def run(options: argparse.Namespace) -> int:
     picture = checked(options.picture)
     accounting = pick(options.baseline, ACCOUNTINGS, "accounting")
-    clusters = [Cluster(workers, options.link, options.latency, options.overlap) for workers in options.workers]
+    wire = options.wire
+    clusters = [Cluster(workers, wire.rate, wire.latency, wire.overlap) for workers in options.workers]
     several = max(options.workers, default=1) > 1
     if options.objective == "cluster" and not several:
         raise Fail("--objective cluster is for 2 workers or more: give --workers, as in --workers 8")

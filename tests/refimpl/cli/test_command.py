@@ -17,11 +17,11 @@ from kernels.checks.arguments import KernelError
 from refimpl import __version__
 from refimpl.backend import DeviceFailed
 from refimpl.cli import COMMANDS, main, status_of
-from refimpl.cli.parser import Fail
+from refimpl.cli.parser import GONE, Fail
 from refimpl.cli.terminal import print_json
 from refimpl.studies.bench import command as bench
 from tests.messages import lacks
-from tests.refimpl.cli.said import Command
+from tests.refimpl.cli.said import Command, Wrong
 
 
 def test_the_command_alone_explains_itself(refimpl: Command) -> None:
@@ -101,20 +101,22 @@ def test_every_command_explains_itself_within_100_columns(
 
 
 @pytest.mark.parametrize(
-    ("policy", "recompute", "named"),
+    ("policy", "recompute"),
     [
-        ("superneurons-recompute", "memory", "memory-centric"),
-        ("superneurons-liveness", "cost", "cost-aware"),
-        ("vdnn-dyn", "speed", "speed-centric"),
+        ("superneurons-recompute", "memory-centric"),
+        ("superneurons-liveness", "cost-aware"),
+        ("vdnn-dyn", "speed-centric"),
     ],
 )
-def test_recompute_goes_with_every_preset_that_lets_go_of_maps(
-    refimpl: Command, policy: str, recompute: str, named: str
-) -> None:
-    asked = ("plan", "lenet", "--policy", policy, "--machine", "titan-x", "--json")
-    plan = json.loads(refimpl(*asked, "--recompute", recompute).out)
-    assert plan["slots"]["recompute"] == named and plan["recomputed_layers"] > 0
-    assert plan == json.loads(refimpl(*asked, "--set", f"recompute={named}").out)
+def test_recompute_goes_with_every_preset_that_lets_go_of_maps(refimpl: Command, policy: str, recompute: str) -> None:
+    asked = ("plan", "lenet", "--policy", policy, "--machine", "titan-x", "--set", f"recompute={recompute}", "--json")
+    plan = json.loads(refimpl(*asked).out)
+    assert plan["slots"]["recompute"] == recompute and plan["recomputed_layers"] > 0
+
+
+def test_an_option_that_went_names_its_successor(wrong: Wrong) -> None:
+    for name, now in GONE.items():
+        assert lacks(wrong("run", "lenet", name, 1), f"{name} is now {now}") == []
 
 
 def test_a_failing_gpu_is_one_line_and_status_4(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:

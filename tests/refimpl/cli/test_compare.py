@@ -64,7 +64,7 @@ def test_a_policy_that_refuses_what_is_set_says_so(refimpl: Command) -> None:
     said = refimpl("compare", "lenet", "--set", "join=yes", "--json", *MACHINE)
     rows = {row["paper"]: row for row in json.loads(said.out)}
     assert rows["vDNN"]["fits"] and "combined chooses every slot itself" in rows["combined"]["why"]
-    text = refimpl("compare", "lenet", "--algorithms", "memory", "--no-verify", *MACHINE).out
+    text = refimpl("compare", "lenet", "--set", "algorithms=memory", "--no-verify", *MACHINE).out
     assert "vdnn-dyn is refused: vdnn-dyn chooses offload and algorithms itself" in " ".join(text.split())
 
 
@@ -91,7 +91,7 @@ def test_rows_are_asked_for_in_words(refimpl: Command) -> None:
     said = refimpl(
         "compare", "lenet", "alexnet", "--batch", 4,
         "--with", "baseline", "--with", "liveness=layer-wise algorithms=memory",
-        "--set", "allocator=both-ends", "--algorithms", "performance", "--json", *MACHINE,
+        "--set", "allocator=both-ends", "--set", "algorithms=performance", "--json", *MACHINE,
     )  # fmt: skip
     rows, same = json.loads(said.out), ", allocator=both-ends"
     assert [(row["network"], row["setup"]) for row in rows] == [
@@ -125,7 +125,7 @@ def test_a_row_is_called_by_what_differs() -> None:
 
 
 def test_what_all_rows_share_is_in_the_title(refimpl: Command) -> None:
-    said = refimpl("compare", "lenet", "--set", "join=yes", "--algorithms", "memory", "--with", "vdnn-all", "--with",
+    said = refimpl("compare", "lenet", "--set", "join=yes", "--set", "algorithms=memory", "--with", "vdnn-all", "--with",
                    "join=no", *MACHINE).out  # fmt: skip
     title, _, first, second, *_ = said.splitlines()
     assert title.endswith("budget 12 GiB · algorithms=memory")

@@ -40,7 +40,7 @@ def offered(line: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     [
         ("comp", {"compare"}),
         ("plan alexnet:", {name for name in NETWORKS if name.startswith("alexnet:")}),
-        ("plan vgg16 --algorithms ", {"memory", "performance"}),
+        ("plan vgg16 --kernels ", {"plain", "fast"}),
         ("plan vgg16 --policy ", {*PRESETS, *NEIGHBOURS}),
         ("plan vgg16 --machine ", {*MACHINES, "here", "mine.json"}),
         ("plan vgg16 --set ", {f"{slot}=" for slot in (*MODULES, *SWITCHES)}),

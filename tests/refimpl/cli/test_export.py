@@ -24,6 +24,6 @@ def test_the_script_is_a_file_or_standard_output(refimpl: Command, tmp_path: Pat
 def test_what_is_refused_leaves_the_file_as_it_was(wrong: Wrong, tmp_path: Path) -> None:
     path = tmp_path / "kept.py"
     path.write_text("before")
-    for more in (["--set", "allocator=driver-calls"], ["--catalogue", "cudnn4"], ["--out", tmp_path]):
+    for more in (["--set", "allocator=driver-calls"], ["--machine", "h100:cudnn4"], ["--out", tmp_path]):
         wrong("export", "lenet", "--machine", "h100", "--out", path, *more)
     assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]

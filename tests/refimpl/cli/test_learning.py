@@ -13,8 +13,16 @@ from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong
 
 DIGITS = ("run", "lenet", "--batch", 32, "--backend", "cpu", "--data", "digits", "--steps", 6)
-ADAMW = ("--optimiser", "adamw", "--clip", 1, "--decay-on", "weights", "--freeze", "conv1")
-SCHEDULED = (*ADAMW, "--betas", "0.8,0.9", "--rate", 0.002, "--schedule", "cosine", "--warmup", 2)
+ADAMW = ("--optimiser", "adamw:decay_on=weights", "--clip", 1, "--freeze", "conv1")
+SCHEDULED = (
+    *ADAMW,
+    "--optimiser",
+    "adamw:beta1=0.8,beta2=0.9,decay_on=weights",
+    "--rate",
+    0.002,
+    "--schedule",
+    "cosine,warmup:2",
+)
 
 
 @pytest.mark.slow
@@ -34,7 +42,7 @@ def test_a_run_by_adamw_is_resumed_with_its_schedule_to_the_bit(refimpl: Command
     straight = json.loads(refimpl(*DIGITS, *SCHEDULED, "--save", whole, "--json").out)
     assert straight["optimiser"] == "adamw" and straight["beta1"] == 0.8 and straight["rate"] == 0.002
     assert straight["schedule"] == "cosine:6" and straight["warmup"] == 2 and "momentum" not in straight
-    refimpl(*DIGITS, *SCHEDULED, "--schedule", "cosine:6", "--steps", 3, "--save", half)
+    refimpl(*DIGITS, *SCHEDULED, "--schedule", "cosine:6,warmup:2", "--steps", 3, "--save", half)
     assert refimpl(*DIGITS, *ADAMW, "--resume", half, "--save", end).status == 0
     with np.load(whole) as first, np.load(end) as second:
         assert all(first[name].tobytes() == second[name].tobytes() for name in first.files if name != "about")
@@ -42,7 +50,17 @@ def test_a_run_by_adamw_is_resumed_with_its_schedule_to_the_bit(refimpl: Command
 
 
 def test_an_exported_script_has_the_optimiser_and_the_schedule(refimpl: Command) -> None:
-    asked = ("export", "lenet", "--batch", 4, "--machine", "h100", *SCHEDULED, "--schedule", "cosine:50:0.0001")
+    asked = (
+        "export",
+        "lenet",
+        "--batch",
+        4,
+        "--machine",
+        "h100",
+        *SCHEDULED,
+        "--schedule",
+        "cosine:50:0.0001,warmup:2",
+    )
     text = refimpl(*asked).out
     assert '{"rate": 0.002, "beta1": 0.8, "beta2": 0.9, "epsilon": 1e-08, "decay": 0.01}' in text
     assert 'LEARNING["rate"] = cosine(iteration, RATE, t_max=50, eta_min=0.0001, warmup=2)' in text
@@ -55,11 +73,14 @@ def test_an_exported_script_has_the_optimiser_and_the_schedule(refimpl: Command)
     [
         (("--freeze", "*"), ("8 parameters", "frozen", "!fc4")),
         (("--freeze", "cov*"), ("cov*", "conv1.w")),
-        (("--schedule", "cosine", "--warmup", 6), ("ends before it begins", "--schedule", 6)),
+        (("--schedule", "cosine,warmup:6"), ("ends before it begins", "--schedule", 6)),
+        (("--schedule", "cosine,warm:6"), ("warm:6", "warmup:20", "--schedule")),
         (("--schedule", "linear"), ("linear", "cosine", "--schedule")),
-        (("--optimiser", "adamw", "--momentum", 0.9), ("--momentum", "adamw", "beta1")),
-        (("--betas", "0.9,0.99"), ("--betas", "sgd")),
-        (("--optimiser", "adamw", "--betas", "0.9"), ("--betas", "0.9")),
+        (("--optimiser", "adamw:momentum=0.9"), ("momentum", "adamw", "beta1")),
+        (("--optimiser", "sgd:momentum=1"), ("momentum", "1")),
+        (("--optimiser", "adam"), ("adam", "adamw")),
+        (("--network", "10Gbit,bucket=4MiB,overlap=no"), ("--network", "bucket", "overlap=no")),
+        (("--network", "10Gbit,delay=1"), ("--network", "delay", "latency")),
         (("--clip", 0), ("--clip", "0")),
     ],
 )  # fmt: skip

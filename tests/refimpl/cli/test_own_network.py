@@ -82,11 +82,11 @@ def test_the_output_can_be_named(file: str, capsys: pytest.CaptureFixture[str]) 
     Path("two.onnx").write_bytes(f.model("end", "auxiliary_end").SerializeToString())
     assert cli.main(["summary", "two.onnx"]) == 2
     said = (
-        "two.onnx has 2 outputs; end it at one node, with --output NODE or output=NODE, or give each its loss, with "
+        "two.onnx has 2 outputs; end it at one node, as FILE.onnx:NODE or with output=NODE, or give each its loss, with "
         "--loss NODE=LOSS or loss={NODE: LOSS}: /end/Gemm, /auxiliary_end/Gemm"
     )
     assert capsys.readouterr().err == f"refimpl summary: {said}\n"
-    assert cli.main(["summary", "two.onnx", "--batch", "3", "--output", "/auxiliary_end/Gemm", "--json"]) == 0
+    assert cli.main(["summary", "two.onnx:/auxiliary_end/Gemm", "--batch", "3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["layers"][-1]["shape"] == [3, 2]
 
 
@@ -113,7 +113,7 @@ def test_a_loss_is_named_for_an_output_or_for_each(file: str, capsys: pytest.Cap
     f = small()
     f.node("Gemm", "flat", f.weight("auxiliary", 2, 5), transB=1, to="auxiliary_end")
     Path("two.onnx").write_bytes(f.model("end", "auxiliary_end").SerializeToString())
-    ended = summary(capsys, "two.onnx", "--output", "/auxiliary_end/Gemm", "--loss", "binary_cross_entropy")
+    ended = summary(capsys, "two.onnx:/auxiliary_end/Gemm", "--loss", "binary_cross_entropy")
     assert ended[-1][1] == "binary_cross_entropy"
     each = ["--loss", "/end/Gemm=softmax", "--loss", "/auxiliary_end/Gemm=mean_squared_error"]
     ends = {("/end/Gemm.loss", "softmax"), ("/auxiliary_end/Gemm.loss", "mean_squared_error")}
@@ -128,7 +128,7 @@ def test_a_loss_is_named_for_an_output_or_for_each(file: str, capsys: pytest.Cap
     [
         ("small.onnx --loss sofmax", "there is no loss 'sofmax'; did you mean softmax?"),
         ("lenet --loss softmax", "a loss is given for a file's network, and lenet has its own: leave out --loss"),
-        ("small.onnx --output x --loss y=softmax", "--loss y=softmax names its output: leave out --output x"),
+        ("small.onnx:x --loss y=softmax", "--loss y=softmax names its output: leave out :x"),
         ("small.onnx --loss x=softmax", "has no node 'x'"),
         ("mine.py:classifier --loss softmax", "classifier takes no loss; give it the parameter loss"),
     ],
@@ -145,7 +145,6 @@ def test_a_wrong_loss_is_refused(arguments: str, says: str, file: str, capsys: p
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("plan vgg16 --output x", "refimpl plan: --output x is for ONNX files, and vgg16 is not one"),
         (
             "run lenet --export x.onnx",
             "refimpl run: --export x.onnx: lenet came from no ONNX file; only such a one can",

@@ -21,7 +21,7 @@ from refimpl.parallel.communicators import in_threads
 from tests.refimpl.backend.processes import mpiexec, needs_mpi
 
 RUN = ["run", "lenet", "--data", "digits", "--batch", "4", "--backend", "cpu", "--parallel", "mpi", "--steps", "8"]
-TUNED = ["--policy", "superneurons", "--budget", "8MiB", "--bucket", "64KiB"]
+TUNED = ["--policy", "superneurons", "--budget", "8MiB", "--network", "bucket=64KiB"]
 FAULTY = ["-m", "tests.refimpl.cli.faulty_rank"]
 
 

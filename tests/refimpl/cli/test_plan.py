@@ -44,7 +44,7 @@ def test_a_share_says_of_what(refimpl: Command, tmp_path: Path) -> None:
     sentence = "The budget is 1.2 of 8.375 MiB, the least budget of the preset baseline on lenet."
     asked = ("lenet", "--budget", "1.2", *MACHINE)
     out = ("--out", tmp_path / "view.html")
-    for command in (("plan", "--algorithms", "memory"), ("compare", "--with", "vdnn-all"), ("view", *out)):
+    for command in (("plan", "--set", "algorithms=memory"), ("compare", "--with", "vdnn-all"), ("view", *out)):
         assert sentence in refimpl(command[0], *asked, *command[1:]).out
     tight = refimpl("plan", "lenet", "--budget", "30%", *MACHINE)
     assert tight.status == 3 and tight.err.endswith(sentence.replace("1.2", "0.3") + "\n")

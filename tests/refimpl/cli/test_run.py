@@ -351,7 +351,7 @@ def test_a_last_update_that_spoils_the_weights_is_not_saved(
         (["--steps", 0], "--steps 1 0"),
         (["--steps", 1, "--epochs", 1], "--steps --epochs"),
         (["--steps", 1, "--resume", "missing.npz"], "missing.npz"),
-        (["--catalogue", "cudnn4"], "cudnn4"),
+        (["--machine", "h100:cudnn4"], "cudnn4"),
         (["--seed", -1], "--seed 0 -1"),
         (["--rate", "nan", "--steps", 1], "--rate 0 nan"),
         (["--backend", "gpu"], "gpu cpu cuda"),

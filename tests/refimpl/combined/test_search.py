@@ -203,7 +203,7 @@ def test_where_no_seed_fits_the_family_is_tried_with_other_algorithms() -> None:
 
 def test_it_leaves_no_slot_to_others() -> None:
     assert set(COMBINED.slots.values()) == {"searched"} and isinstance(COMBINED, Search)
-    with raises_naming(SetupError, "--fates", "FILE"):
+    with raises_naming(SetupError, "fates=FILE"):
         presets.setup("combined", {"offload": "vdnn-all"})
 
 

@@ -294,7 +294,7 @@ def test_a_refusal_names_every_operator_that_is_missing(tmp_path: Path) -> None:
         refimpl.networks.from_onnx(written(f.model("end"), tmp_path))
     said = "model.onnx, first /y4/Sin: the operators Sin (4 times) and Cos (3 times) are not supported; replace"
     assert str(refused.value).startswith(said), refused.value
-    assert str(refused.value).endswith(", or end the network at /early/Gemm with --output NODE or output=NODE")
+    assert str(refused.value).endswith(", or end the network at /early/Gemm as FILE.onnx:NODE or with output=NODE")
     assert refimpl.networks.from_onnx(tmp_path / "model.onnx", 2, "/early/Gemm").predictions.shape == (2, 3)
 
 

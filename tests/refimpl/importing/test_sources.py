@@ -102,7 +102,7 @@ def test_losses_become_part_of_a_name(name: str, losses: list[str], found: str) 
         ("vgg16", ["softmax"], ("vgg16", "--loss")),
         ("a.onnx", ["softmax", "pixel_softmax"], ("--loss softmax --loss pixel_softmax", "NODE=LOSS")),
         ("a.onnx", ["x=softmax", "pixel_softmax"], ("x=softmax", "NODE=LOSS")),
-        ("a.onnx:end", ["x=softmax"], ("x=softmax", "--output end")),
+        ("a.onnx:end", ["x=softmax"], ("x=softmax", ":end")),
     ],
 )
 def test_losses_that_do_not_fit_a_name(name: str, losses: list[str], says: tuple[str, ...]) -> None:

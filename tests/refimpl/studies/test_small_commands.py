@@ -58,7 +58,7 @@ COMMANDS = {
         f"{PARETO} --no-bound --points 3 --json",
         f"{PARETO} --no-bound --budget 30%,1.3 --out points",
         f"{PARETO} --no-bound --budget 30%,1.3 --out points",
-        "refimpl pareto lenet --algorithms memory --no-bound",
+        "refimpl pareto lenet --set algorithms=memory --no-bound",
     ),
     "challenge": (
         "refimpl challenge vdnn-all 'vdnn-conv allocator=first-fit' --jobs 1 --out rows.jsonl",

@@ -62,10 +62,10 @@ def test_every_step_of_the_published_curve(capsys: pytest.CaptureFixture[str], c
 
 
 def test_the_last_curve_is_cost_awares_whose_peak_is_memory_centrics(capsys: pytest.CaptureFixture[str]) -> None:
-    for how in ("memory", "cost"):
-        found = document(capsys, "--policy", "superneurons-recompute", "--recompute", how, "--machine", "k40c")
+    for how in ("memory-centric", "cost-aware"):
+        found = document(capsys, "--policy", "superneurons-recompute", "--set", f"recompute={how}", "--machine", "k40c")
         assert found["peak"]["live_bytes"] / MIB == pytest.approx(PEAKS["recompute"][0], abs=0.001)
-        if how == "cost":
+        if how == "cost-aware":
             compare(found, "recompute")
         else:
             with pytest.raises(AssertionError):

@@ -44,5 +44,5 @@ def test_budgets_of_ones_own(refimpl: Command, wrong: Wrong, tmp_path: Path) -> 
     (tmp_path / "bad").write_text("neither this nor that\n")
     assert lacks(wrong(*ASKED, "--out", tmp_path / "bad"), tmp_path / "bad") == []
     assert lacks(wrong(*ASKED, "--budget", "1.2,twelve", "--jobs", 1), "twelve") == []
-    assert lacks(wrong("pareto", "lenet", "--algorithms", "memory"), "--algorithms", "--with") == []
+    assert lacks(wrong("pareto", "lenet", "--set", "algorithms=memory"), "--set", "--with") == []
     assert lacks(wrong("pareto", "lenet", "--with", "vdnnx"), "vdnnx", "vdnn-all") == []

@@ -34,7 +34,7 @@ def document(refimpl: Command, *more: Any) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_the_document(refimpl: Command) -> None:
-    found = document(refimpl, "--workers", "2,1000", "--network", "1GB/s", "--latency", "0.001", "--no-overlap")
+    found = document(refimpl, "--workers", "2,1000", "--network", "1GB/s,latency=0.001,overlap=no")
     assert set(found) >= FIELDS
     assert found["simulated"] is True and found["objective"] == "cluster" and found["policy"] == "accudnn"
     assert set(found["baselines"]) == set(found["ratios"]) == set(found["gains"])
