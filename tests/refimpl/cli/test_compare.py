@@ -125,8 +125,8 @@ def test_a_row_is_called_by_what_differs() -> None:
 
 
 def test_what_all_rows_share_is_in_the_title(refimpl: Command) -> None:
-    said = refimpl("compare", "lenet", "--set", "join=yes", "--set", "algorithms=memory", "--with", "vdnn-all", "--with",
-                   "join=no", *MACHINE).out  # fmt: skip
+    shared = ("--set", "join=yes", "--set", "algorithms=memory")
+    said = refimpl("compare", "lenet", *shared, "--with", "vdnn-all", "--with", "join=no", *MACHINE).out
     title, _, first, second, *_ = said.splitlines()
     assert title.endswith("budget 12 GiB · algorithms=memory")
     assert first.startswith("vdnn-all ") and second.startswith("baseline ")

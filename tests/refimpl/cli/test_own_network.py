@@ -82,8 +82,8 @@ def test_the_output_can_be_named(file: str, capsys: pytest.CaptureFixture[str]) 
     Path("two.onnx").write_bytes(f.model("end", "auxiliary_end").SerializeToString())
     assert cli.main(["summary", "two.onnx"]) == 2
     said = (
-        "two.onnx has 2 outputs; end it at one node, as FILE.onnx:NODE or with output=NODE, or give each its loss, with "
-        "--loss NODE=LOSS or loss={NODE: LOSS}: /end/Gemm, /auxiliary_end/Gemm"
+        "two.onnx has 2 outputs; end it at one node, as FILE.onnx:NODE or with output=NODE, or give each its loss, "
+        "with --loss NODE=LOSS or loss={NODE: LOSS}: /end/Gemm, /auxiliary_end/Gemm"
     )
     assert capsys.readouterr().err == f"refimpl summary: {said}\n"
     assert cli.main(["summary", "two.onnx:/auxiliary_end/Gemm", "--batch", "3", "--json"]) == 0

@@ -255,7 +255,7 @@ def test_rows_of_numbers_are_taken_as_they_are() -> None:
             ("Between", "aten.cos.default", 2, "aten.fmod.Tensor", "aten.sin.default"),
         ),
         (lambda: Small().double(), ("torch.export", "Small")),
-        (Several, ("Several", 2, ".onnx:NODE", "output=NODE")),
+        (Several, ("Several", 2, "FILE.onnx:NODE", "output=NODE")),
         (TwoInputs, ("torch.export", "TwoInputs")),
         (Branching, ("torch.export", "Branching")),
         (lambda: nn.Conv2d(4, 3, 1), (3, 12)),
