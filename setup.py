@@ -14,7 +14,7 @@ CU12 = ["numba-cuda[cu12]"]
 
 # Ranks that are processes; on a cluster mpi4py is built for the MPI that is there, and mpich stays away.
 MPI = ["mpi4py>=4.1", "mpich"]
-# The solver of the lower bound (refimpl optimum, refimpl pareto).
+# The solver of the lower bound (compare --bound, study --bound).
 HIGHS = "highspy>=1.11"
 # Reading and writing ONNX files.
 ONNX = "onnx>=1.16"

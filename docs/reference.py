@@ -46,8 +46,8 @@ ROOMS = {
         "Names and the objects they mean, and what fits a budget. See [](/slots/index.md).",
     ),
     "optimum": (
-        ["refimpl.studies.optimum", "refimpl.studies.pareto", "refimpl.studies.fragmentation"],
-        "A lower bound, exhaustive search and Rotor; seconds over budgets; the pool's holes. See [](/optimum.md).",
+        ["refimpl.studies.optimum", "refimpl.studies.fragmentation"],
+        "A lower bound, exhaustive search and Rotor; the pool's holes. See [](/optimum.md).",
     ),
     "neighbours": (["refimpl.studies.neighbours"], "Policies of others in the papers' slots. See [](/neighbours.md)."),
     "transformers": (
@@ -57,7 +57,7 @@ ROOMS = {
     "tune": (["refimpl.studies.tune"], "AccUDNN's tuner, applied. See [](/tune.md)."),
     "study": (
         ["refimpl.studies.grid"],
-        "A grid of networks, setups and budgets. See [](/study.md).",
+        "Many points of networks, setups and budgets: rows, tables, pictures. See [](/study.md).",
     ),
     "grade": (["refimpl.studies.grade"], "Labs of the course, judged in a confined process. See [](/course.md)."),
     "challenge": (

@@ -32,7 +32,7 @@ from refimpl.cli.terminal import tell
 
 __all__ = ["COMMANDS", "main", "parser", "status_of"]
 
-STUDIES = ("tune", "challenge", "fragmentation", "optimum", "pareto", "transformers", "reproduce", "bench", "grade")
+STUDIES = ("tune", "reproduce", "bench", "grade")
 #: Command → its line in the list of all.
 COMMANDS = {
     "list": "what there is",
@@ -43,14 +43,11 @@ COMMANDS = {
     "export": "a program as a script of its own",
     "torch": "who fits a PyTorch module, and the lines that carry its plan out in your own loop",
     "view": "a page to look at a program, or one iteration for other tools",
-    "replay": "replay an allocation log in every allocator",
-    "fragmentation": "how large the pool must be, for every heuristic, order and policy",
     "tune": "the most efficient minibatch within a budget, and its learning rate",
-    "optimum": "how far each policy is from the best that any could do",
-    "pareto": "slow-down over budget, for every setup of the papers",
-    "transformers": "every policy on transformers, beside the checkpoints that users know",
-    "study": "plans of a whole grid, a row on disk for each",
-    "challenge": "a policy on a fixed set of points, beside the best that is known",
+    "study": "many plans, a row on disk for each, as a table or a picture",
+    "study transformers": "every policy on transformers, beside the checkpoints that users know",
+    "study challenge": "a policy on a fixed set of points, beside the best that is known",
+    "study fragmentation": "how large the pool must be, for every heuristic, order and policy",
     "reproduce": "a paper's figures beside ours",
     "profile": "measure a network's calls here",
     "bench": "measure every kernel here",
@@ -61,6 +58,12 @@ COMMANDS = {
 #: A command that there was → what is typed now.
 GONE = {
     "trace": "refimpl view NETWORK --format chrome, snapshot or rmm",
+    "pareto": "refimpl study NETWORK --bound --picture pareto",
+    "optimum": "refimpl compare NETWORK --budget SIZE --bound",
+    "transformers": "refimpl study transformers",
+    "challenge": "refimpl study challenge",
+    "fragmentation": "refimpl study fragmentation NETWORK",
+    "replay": "refimpl study fragmentation LOG.csv",
 }
 TOGETHER = {"run", "bench"}  #: commands that several ranks can execute together
 #: Command → its file, where that is not `refimpl.cli` and the command's name.
@@ -69,6 +72,7 @@ FILES = {
     "study": "refimpl.studies.grid.command",
     "torch": "refimpl.cli.in_pytorch",  # PyTorch's own name
     **{name: f"refimpl.studies.{name}.command" for name in STUDIES},
+    **{name: f"refimpl.studies.{name.split()[1]}.command" for name in COMMANDS if " " in name},
 }
 
 
@@ -96,6 +100,14 @@ def parser(words: Sequence[str] | None = None) -> Parser:
     return command
 
 
+def of_one_word(arguments: list[str]) -> list[str]:
+    """The arguments, with the two words of a named study as one; a command that there was names its successor."""
+    if arguments and arguments[0] in GONE:
+        raise Fail(f"this is now {GONE[arguments[0]]}", prog=f"refimpl {arguments[0]}")
+    named = " ".join(arguments[:2])
+    return [named, *arguments[2:]] if named in COMMANDS else arguments
+
+
 def explain(options: argparse.Namespace) -> int:
     """`refimpl` alone."""
     options.parser.print_help()
@@ -113,8 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         executed.known.clear()
     try:
         try:
-            if arguments[:1] and arguments[0] in GONE:
-                raise Fail(f"this is now {GONE[arguments[0]]}", prog=f"refimpl {arguments[0]}")
+            arguments = of_one_word(arguments)
             command = parser(words_to_complete() or arguments)
             complete(command)
             if any("\0" in argument for argument in arguments):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from refimpl.cli import resolve, shared_options
-from refimpl.cli.parser import DONE, Fail, Parser, whole
+from refimpl.cli.parser import DONE, Fail, Parser, real, whole
 from refimpl.cli.picture_option import checked, save
 from refimpl.cli.plan import least
 from refimpl.cli.terminal import Advance, print_json, progress, say, show_table, silent, wrapped
@@ -69,6 +69,7 @@ def add(parser: Parser) -> None:
             "refimpl compare resnet50:superneurons --with vdnn-dyn --with superneurons",
             "refimpl compare vgg16 --budget 8GiB,12GiB --with vdnn-dyn --with superneurons",
             "refimpl compare vgg16 --batch 256 --budget 12GiB --spread",
+            "refimpl compare alexnet --batch 256 --machine titan-x --budget 1.37GiB --bound",
             'refimpl compare vdnnpp-demo --with vdnn-conv --with "vdnn-conv join=no" --with vdnnpp-conv',
         ],
     )  # fmt: skip
@@ -88,6 +89,18 @@ def add(parser: Parser) -> None:
     parser.add_argument("--jobs", type=whole(1, 1024), default=1, metavar="N", help="processes (default: 1)")
     parser.add_argument("--no-verify", action="store_false", dest="verify", help="do not prove the programs")
     shared_options.picture(parser, kinds=False)
+    bound = parser.add_argument_group("how fast it could be")
+    bound.add_argument(
+        "--bound", action="store_true",
+        help="the floor; a lower bound, which the solver HiGHS proves (refimpl[optimum]); of a small network the best "
+        "of all fates; of a chain Rotor's optimum",
+    )  # fmt: skip
+    bound.add_argument("--time-limit", type=real(above=0), metavar="S", default=60.0,
+                       help="seconds for the solver; its bound at the limit is a bound (default: 60)")  # fmt: skip
+    bound.add_argument(
+        "--enumerate", type=whole(0, 10), metavar="N", dest="most",
+        help="try every fate of the N largest maps, the others kept (default: of all maps, if there are at most 8)",
+    )  # fmt: skip
     shared_options.optimiser(parser)
     shared_options.cluster(parser)
     shared_options.json(parser)
@@ -107,6 +120,11 @@ def run(options: argparse.Namespace) -> int:
     ]
     networks = [resolve.network(options, name) for name in options.networks]
     cases = [(network, budget_bytes(budget, network, machine)) for network in networks for budget in wanted]
+    could_be = []
+    if options.bound:
+        from refimpl.studies.optimum.limits import limits
+
+        could_be = [limits(network, machine, budget, options.time_limit, options.most) for network, budget in cases]
     with progress("planning", len(setups) * len(cases)) as advance:
         asked = argparse.Namespace(**{name: getattr(options, name) for name in ASKED})
         found = planned(RowMaker(groups, cases, common, machine, asked), options.jobs, advance)
@@ -120,7 +138,7 @@ def run(options: argparse.Namespace) -> int:
 
         save(comparison_picture(titles[0], [row for row, _ in found[0]], spreads[0]), picture)
     if options.json:
-        print_json([document for rows in found for _, document in rows])
+        print_json([document for rows in found for _, document in rows] + [one.document for one in could_be])
         return DONE
     for number, (title, rows, spread, (network, _)) in enumerate(zip(titles, found, spreads, cases, strict=True)):
         if number:
@@ -132,6 +150,10 @@ def run(options: argparse.Namespace) -> int:
         show_table(fit_to_width(without_agreement(table)))
         if spent := attributions([(row.paper or row.name, row.attribution) for row, _ in rows]):
             wrapped(spent)
+        if could_be:
+            for own in could_be[number].tables([row for row, _ in rows]):
+                say("")
+                show_table(own)
     if not options.setups and not options.effort:
         wrapped(f"combined: the fastest of at most {EFFORT} plans; --effort N makes N, and can find a faster one.")
     for network in networks:

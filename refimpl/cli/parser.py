@@ -71,7 +71,8 @@ class Parser(argparse.ArgumentParser):
         choice = r"argument (?P<what>\S+): invalid choice: '(?P<value>[^']*)' \(choose from (?P<names>.*)\)"
         found = re.match(choice, message)
         if found:
-            what, value, names = found["what"].strip("-").lower(), found["value"], re.findall(r"[\w-]+", found["names"])
+            what, value = found["what"].strip("-").lower(), found["value"]
+            names = [name.strip("' ") for name in found["names"].split(",")]
             what = "kind of kernels" if what == "kernels" else what
             message = f"there is no {what} {value!r}{offer(value, names)}"
         raise Fail(" ".join(message.split()), prog=self.prog)

@@ -1,7 +1,6 @@
 """Many plans: each question is answered once, in several processes, and a file keeps the answers as they come.
 
-`refimpl study`, `challenge`, `transformers` and `pareto` plan by it; what one question is, and what its answer says, is
-theirs.  Answers do not depend on the number of processes.
+All of `refimpl study` plans by it.  Answers do not depend on the number of processes.
 
 A file has one JSON object a line, a row, with the `key` of its question.  Work that was stopped goes on from its file:
 questions whose rows are there are not asked again, rows of other questions stay.  One process writes a file at a time.
@@ -11,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeVar
@@ -40,7 +40,7 @@ Asked = TypeVar("Asked", bound=Keyed)
 def answers(
     work: Callable[[Asked], Row],
     questions: Sequence[Asked],
-    jobs: int = 1,
+    jobs: int | Executor = 1,
     out: str | Path | None = None,
     watch: Callable[[Row], None] = lambda row: None,
 ) -> list[Row]:
@@ -49,7 +49,7 @@ def answers(
     Args:
         work: makes a question's row; it is sent to the other processes, so it is no function inside a function.
         questions: none is asked twice.
-        jobs: processes; 1: this one.
+        jobs: processes (1: this one), or an executor.
         out: the file of rows; None: nothing is kept.
         watch: called with each row when it is there, known ones first.
 

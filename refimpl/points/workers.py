@@ -1,21 +1,25 @@
-"""One piece of work after another, in several processes, each result as soon as it is there.
+"""One piece of work after another, by any executor of `concurrent.futures`, each result as soon as it is there.
 
-Results do not depend on the number of processes.  A user's own modules are imported in each.  A process that is
-killed costs the task that it was at: another process takes its place, and the end says which tasks have no result.
+An executor is a number of processes of this machine, or one that is given: `mpi4py.futures.MPIPoolExecutor` or Dask's
+`client.get_executor()`, where the work outgrows one machine.  Results do not depend on it.  A user's own modules are
+imported by each process.  A process of this machine that is killed costs the task that it was at: the end says which
+tasks have no result.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
 import sys
-import traceback
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from multiprocessing import connection, current_process, get_context, resource_tracker
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from functools import lru_cache
+from multiprocessing import current_process, get_context, parent_process, resource_tracker
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,17 +28,12 @@ from refimpl.text import RefimplError, counted
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-MOST_KILLED = 3  #: times as many processes as there are at once, and no result between them: no task is begun then
+MOST_KILLED = 6  #: processes in a row, and no result between them: no other task is begun then
 MOST_NAMED = 3  #: tasks in an error
-NO_MAIN = 3  #: how a process ends that was to begin with a script which itself begins processes
 
 
 class WorkerKilled(RefimplError):
     """Processes that worked have died: which tasks have no result."""
-
-
-class WorkerTraceback(Exception):
-    """The cause of an error that a process raised: its traceback there."""
 
 
 class CannotBeSent(RefimplError, ValueError):
@@ -46,7 +45,7 @@ class JobsError(RefimplError, ValueError):
 
 
 def results(
-    work: Callable[[Task], Result], tasks: Sequence[Task], jobs: int, name: Callable[[Task], str] = str
+    work: Callable[[Task], Result], tasks: Sequence[Task], jobs: int | Executor, name: Callable[[Task], str] = str
 ) -> Iterator[tuple[Task, Result]]:
     """Each task with what `work` makes of it: in order by this process alone, else as they are done.
 
@@ -55,7 +54,7 @@ def results(
     Args:
         work: it is pickled once; what it keeps from one task to the next is each process's own.
         tasks: these are pickled, too.
-        jobs: processes; 1: this one.
+        jobs: processes (1: this one), or an executor, which its owner shuts down.
         name: of a task, for people.
 
     Raises:
@@ -63,60 +62,79 @@ def results(
         CannotBeSent: `work` has something of a class inside a function.
         JobsError: `jobs` is less than 1.
     """
-    if jobs < 1:
+    if isinstance(jobs, Executor):
+        yield from done_by(jobs, packed(work), deque(tasks), len(tasks), {})
+    elif jobs < 1:
         raise JobsError(f"jobs is {jobs}; give 1 or more processes")
-    if jobs == 1:
+    elif jobs == 1:
         yield from ((task, work(task)) for task in tasks)
-        return
-    refuse_inside_of_a_start()
-    given, waiting = packed(work), deque(tasks)
-    busy: dict[Any, tuple[BaseProcess, Task]] = {}  # pipe → the process at its other end, and its task
-    dead: list[tuple[Task, int]] = []
-    in_a_row = 0  #: deaths
+    else:
+        refuse_inside_of_a_start()
+        yield from done_by_processes(packed(work), deque(tasks), jobs, name)
 
-    def hand_out(pipe: Connection, process: BaseProcess) -> None:
-        busy[pipe] = process, waiting.popleft()
-        with suppress(OSError):  # it has died: reading from the pipe finds out
-            pipe.send(busy[pipe][1])
 
+def done_by(
+    executor: Executor, given: bytes, waiting: deque[Task], most: int, busy: dict[Future[Any], Task]
+) -> Iterator[tuple[Task, Any]]:
+    """The tasks that wait, `most` of them at once; `busy` says which ones an executor that breaks was at."""
     try:
         while busy or waiting:
-            while waiting and len(busy) < jobs:
-                hand_out(*started(given))
-            ready: list[Any] = connection.wait([*busy])
-            for pipe in ready:
-                process, task = busy.pop(pipe)
-                try:
-                    result, error, lines = pipe.recv()
-                except (EOFError, OSError):
-                    process.join()
-                    dead.append((task, process.exitcode or 0))
-                    in_a_row += 1
-                    if in_a_row == MOST_KILLED * jobs or process.exitcode == NO_MAIN:
-                        waiting.clear()
-                    continue
-                in_a_row = 0
-                if error is not None:
-                    raise error from WorkerTraceback(lines)
-                if waiting:
-                    hand_out(pipe, process)
-                else:
-                    pipe.close()  # which ends the process
-                yield task, result
+            while waiting and len(busy) < most:
+                with deaf_children():
+                    busy[executor.submit(one, given, dict(own_code.known), waiting[0])] = waiting[0]
+                waiting.popleft()
+            for future in wait(busy, return_when=FIRST_COMPLETED).done:
+                result = future.result()
+                yield busy.pop(future), result
     finally:
-        for process, _ in busy.values():
-            process.terminate()
+        for future in busy:
+            future.cancel()
+
+
+def done_by_processes(
+    given: bytes, waiting: deque[Task], jobs: int, name: Callable[[Task], str]
+) -> Iterator[tuple[Task, Any]]:
+    """A pool breaks when a process dies; the tasks that it was at are then done one by one, each by a pool of one."""
+    suspects: deque[Task] = deque()
+    dead: list[Task] = []
+    in_a_row = 0  #: deaths
+    while suspects or (waiting and in_a_row < MOST_KILLED):
+        alone, busy = bool(suspects), dict[Future[Any], Task]()
+        own = deque([suspects.popleft()]) if alone else waiting
+        with pool(1 if alone else jobs) as executor:
+            try:
+                for task, result in done_by(executor, given, own, jobs, busy):
+                    in_a_row = 0
+                    yield task, result
+            except BrokenProcessPool:
+                (dead if alone else suspects).extend(busy.values())
+                in_a_row += alone
     if dead:
-        raise WorkerKilled(of_dead([name(task) for task, _ in dead], [status for _, status in dead]))
+        raise WorkerKilled(of_dead([name(task) for task in dead]))
 
 
-def of_dead(names: Sequence[str], statuses: Sequence[int]) -> str:
-    """Error text for processes that died: the tasks that they were at, and how the first one ended."""
-    if NO_MAIN in statuses:
-        return 'no process can begin with this script; plan several in parallel below if __name__ == "__main__":'
-    how = f"signal {-statuses[0]}, perhaps because memory was short" if statuses[0] < 0 else f"status {statuses[0]}"
+@contextmanager
+def pool(jobs: int) -> Iterator[Executor]:
+    """Processes of this machine; who leaves early ends them."""
+    executor = ProcessPoolExecutor(jobs, get_context("spawn"), end_with_parent)
+    started: dict[int, Any] = executor._processes  # type: ignore[assignment]
+    try:
+        yield executor
+    except BaseException:
+        for process in [*started.values()]:
+            process.terminate()
+        raise
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def of_dead(names: Sequence[str]) -> str:
+    """Error text for processes that died: the tasks that they were at."""
     others = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"{counted(len(names), 'worker process')} died ({how}) at {'; '.join(names[:MOST_NAMED])}{others}"
+    return (
+        f"{counted(len(names), 'worker process')} died at {'; '.join(names[:MOST_NAMED])}{others}: memory was short, "
+        'or a script plans in parallel outside of if __name__ == "__main__":'
+    )
 
 
 def packed(work: object) -> bytes:
@@ -132,20 +150,7 @@ def packed(work: object) -> bytes:
 def refuse_inside_of_a_start() -> None:
     """End a process that is only beginning: it executes the user's script, which asks for processes at once."""
     if getattr(current_process(), "_inheriting", False):
-        sys.exit(NO_MAIN)
-
-
-# -- one of the processes, seen from here ------------------------------------------------------------------------------
-
-
-def started(given: bytes) -> tuple[Connection, BaseProcess]:
-    """A process that waits for tasks at the other end of a pipe; its end is the pipe's."""
-    here, there = connection.Pipe()
-    process = get_context("spawn").Process(target=serve, args=(there, given, dict(own_code.known)), daemon=True)
-    with deaf_children():
-        process.start()
-    there.close()
-    return here, process
+        sys.exit(1)
 
 
 @contextmanager
@@ -162,22 +167,37 @@ def deaf_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-# -- and in it ---------------------------------------------------------------------------------------------------------
+# -- in one of the processes -------------------------------------------------------------------------------------------
 
 
-def serve(pipe: Connection, given: bytes, known: Mapping[str, Path]) -> None:
-    """Do one task after another, until there are no more; the work is unpacked by the first."""
+def end_with_parent() -> None:
+    """End this process when the one that has started it is killed: it would wait for tasks for ever."""
+    parent = parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def one(given: bytes, known: Mapping[str, Path], task: Any) -> Any:
+    """What the work makes of a task."""
     own_code.known.update(known)
-    work: list[Callable[[Any], Any]] = []
-    with suppress(EOFError, OSError):  # the process that has asked is done, or gone
-        while True:
-            task = pipe.recv()
-            try:
-                work = work or [pickle.loads(given)]
-                made = pickle.dumps((work[0](task), None, ""))
-            except (Exception, SystemExit) as error:
-                made = pickle.dumps((None, sendable(error), f"\n{traceback.format_exc()}"))
-            pipe.send_bytes(made)
+    try:
+        return unpacked(given)(task)
+    except (Exception, SystemExit) as error:
+        sent = sendable(error)
+        if sent is error:
+            raise
+        raise sent from error
+
+
+@lru_cache(maxsize=1)
+def unpacked(given: bytes) -> Callable[[Any], Any]:
+    work: Callable[[Any], Any] = pickle.loads(given)
+    return work
 
 
 def sendable(error: BaseException) -> BaseException:

@@ -78,17 +78,15 @@ FAULTS = (
     Fault(
         "processes that die here and there end a study",
         "refimpl/points/workers.py",
-        "                in_a_row = 0\n",
+        "                    in_a_row = 0\n",
         "",
         "tests/refimpl/points/test_workers.py",
-        slow=True,
     ),
     Fault(
         "a task whose process was killed is forgotten",
         "refimpl/points/workers.py",
-        "                    dead.append((task, process.exitcode or 0))\n",
-        "                    dead.clear()\n",
+        "(dead if alone else suspects).extend(busy.values())",
+        "(dead if alone else suspects).extend([])",
         "tests/refimpl/points/test_workers.py",
-        slow=True,
     ),
 )

@@ -121,9 +121,9 @@ FAULTS = (
     ),
     Fault(
         "what a cache evicts does not count as moved",
-        "refimpl/studies/transformers/outcomes.py",
-        '"on_demand_bytes", "evicted_bytes")',
-        '"on_demand_bytes")',
+        "refimpl/studies/grid/rows.py",
+        '"on_demand_bytes", "evicted_bytes")\n    return sum',
+        '"on_demand_bytes")\n    return sum',
         "tests/refimpl/studies/transformers",
     ),
     Fault(

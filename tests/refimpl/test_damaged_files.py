@@ -285,7 +285,7 @@ def test_damaged_logs_are_replayed_or_refused(tmp_path: Path, count: int) -> Non
             path.write_bytes(damaged_bytes(text.encode(), random))
         else:
             path.write_text(damaged_csv(text, random), encoding="utf-8", errors="surrogateescape")
-        statuses += command("replay", path)
+        statuses += command("study", "fragmentation", path)
     print(f"{count} damaged logs, by exit status: {dict(statuses)}")
     assert statuses[2] > count / 4
 

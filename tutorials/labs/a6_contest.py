@@ -8,8 +8,9 @@ What to write
 
 What to know
     `refimpl compare NETWORK --machine titan-x:own --budget 0.7` shows every paper on one network;
-    `refimpl pareto` over all budgets, with the lower bound; `refimpl optimum` says how far each is from it.  Rules: a
-    program is the network's own calls in their order, proved by the grader; the clock is the machine's model.
+    `refimpl study NETWORK --bound` over all budgets, with the lower bound; `refimpl compare --bound` says how far
+    each is from it.  Rules: a program is the network's own calls in their order, proved by the grader; the clock is
+    the machine's model.
     What the papers leave undone: vDNN moves all maps of a kind or none; SuperNeurons looks one step back;
     AccUDNN plans one network at a time and never recomputes.  Each map can have a fate of its own.
 

@@ -1,25 +1,25 @@
-"""`refimpl challenge`: a setup on a fixed set of points, beside the best that is known of each."""
+"""`refimpl study challenge`: a setup on a fixed set of points, beside the best that is known of each."""
 
 from __future__ import annotations
 
 import argparse
+import json
 from functools import partial
 from pathlib import Path
 
-from kernels.targets.cpu.threads import cores
-from refimpl.cli import shared_options
 from refimpl.cli.parser import DONE, Fail, Parser, real, whole
-from refimpl.cli.stopped import stopped
-from refimpl.cli.terminal import print_json, progress, say, show_table, waiting
+from refimpl.cli.terminal import print_json, say, show_table, waiting
 from refimpl.files import replace_text
 from refimpl.names import presets
 from refimpl.names.presets import NEIGHBOURS, PRESETS
-from refimpl.points.many_plans import Row, answers
+from refimpl.points.many_plans import Row
 from refimpl.report.markdown import put_between
-from refimpl.studies.challenge.entry import EntryQuestion, answered
+from refimpl.studies.challenge.entry import EntryQuestion, entered
 from refimpl.studies.challenge.entry_file import beats, prove, save
 from refimpl.studies.challenge.point_set import ChallengePoint, as_json, drawn, printed, version
 from refimpl.studies.challenge.score import MOST, Score, by_network, plain, score, table
+from refimpl.studies.grid.many_points import add as add_many_points
+from refimpl.studies.grid.many_points import planned
 from refimpl.text import counted, duration
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "challenge.md"
@@ -33,10 +33,10 @@ def add(parser: Parser) -> None:
         "known.  Two thirds of the points are fixed, a third follows from --seed.  SETUP is a preset, slot=module "
         "words, or a setup in a file of your own.  All times are simulated.",
         [
-            "refimpl challenge my_modules.py:SETUP",
-            "refimpl challenge superneurons 'vdnn-all allocator=first-fit' --out rows.jsonl",
-            "refimpl challenge my_modules.py:SETUP --save better",
-            "refimpl challenge --submit better/lenet-1024-titan-x-58720256.json",
+            "refimpl study challenge my_modules.py:SETUP",
+            "refimpl study challenge superneurons 'vdnn-all allocator=first-fit' --out rows.jsonl",
+            "refimpl study challenge my_modules.py:SETUP --save better",
+            "refimpl study challenge --submit better/lenet-1024-titan-x-58720256.json",
         ],
     )
     parser.add_argument(
@@ -45,12 +45,10 @@ def add(parser: Parser) -> None:
     parser.add_argument("--seed", type=whole(0), default=1, metavar="N", help="of the drawn third (default: 1)")
     parser.add_argument("--limit", type=real(above=0), default=60.0, metavar="S",
                         help="processor seconds of a plan, which else counts as no fit (default: 60)")  # fmt: skip
-    parser.add_argument("--jobs", type=whole(1, 1024), metavar="N", help="processes (default: one for each core)")
-    parser.add_argument("--out", metavar="FILE", help="keep the rows; the same command goes on from there")
     parser.add_argument("--save", metavar="FOLDER", help="write the programs that are better than the best known")
     parser.add_argument("--submit", metavar="FILE", action="append", help="prove such a program; repeatable")
     parser.add_argument("--write", action="store_true", help="write the table into docs/challenge.md")
-    shared_options.json(parser)
+    add_many_points(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -63,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
         presets.setup(setup)  # a slip is a line here, and not a row for each point
     with waiting("drawing points"):
         cases = [*printed(), *drawn(options.seed)]
-    pairs = planned(options, cases, setups)
+    pairs = pairs_of(options, cases, setups)
     scores = [score(setup, pairs[setup]) for setup in setups]
     if options.json:
         print_json({"set": version(), "seed": options.seed, "scores": [
@@ -82,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     return DONE
 
 
-def planned(
+def pairs_of(
     options: argparse.Namespace, cases: list[ChallengePoint], setups: list[str]
 ) -> dict[str, list[tuple[ChallengePoint, Row]]]:
     """Setup → the points, each with its row."""
@@ -92,11 +90,7 @@ def planned(
         Path(options.save).mkdir(parents=True, exist_ok=True)
         keep = partial(save, Path(options.save), wanted)
     questions = [EntryQuestion(point, options.limit, options.save) for point in wanted]
-    with stopped(options.out), progress("planning", len(wanted)) as advance:
-        rows = answers(
-            partial(answered, keep=keep), questions, options.jobs or cores(), options.out,
-            lambda row: advance(f"{row['network']}, {row['setup']}"),
-        )  # fmt: skip
+    rows = planned(options, questions, partial(entered, keep=keep))
     found: dict[str, list[tuple[ChallengePoint, Row]]] = {setup: [] for setup in setups}
     for (point, case), row in zip(wanted.items(), rows, strict=True):
         found[point.setup].append((case, row))
@@ -132,6 +126,8 @@ def submit(options: argparse.Namespace) -> int:
             says = f"better than {case.best.by}'s" if better else f"not better than {case.best.by}'s"
             say(f"{path}: proved; {case}: {duration(made.seconds)}, counts {counts:.4f}, {says} "
                 f"{duration(case.best.seconds)}")  # fmt: skip
+            if better:
+                say(f"Its line in set.json: {json.dumps(as_json(case._replace(best=made)))}")
     if options.json:
         print_json(found)
     return DONE

@@ -85,21 +85,16 @@ class EntryQuestion(NamedTuple):
         return str(self.point)
 
 
-def answered(asked: EntryQuestion, keep: Callable[[GridPoint, Program], None] | None = None) -> Row:
-    """The row of a question; `keep` as of `entered`."""
-    return entered(asked.point, asked.limit, keep) | {"key": asked.key}
-
-
-def entered(point: GridPoint, limit: float = 60.0, keep: Callable[[GridPoint, Program], None] | None = None) -> Row:
-    """The row of a point; whatever the setup does, there is one.
+def entered(asked: EntryQuestion, keep: Callable[[GridPoint, Program], None] | None = None) -> Row:
+    """The row of a question; whatever the setup does, there is one.
 
     Args:
-        point: what is planned.
-        limit: processor seconds of the plan.
+        asked: what is planned, and within how many seconds.
         keep: called with the point and its program, which is proved.
     """
+    point, key = asked.point, {"key": asked.key}
     try:
-        return row(point, partial(proved_plan, limit=limit, keep=keep and partial(keep, point)))
+        return row(point, partial(proved_plan, limit=asked.limit, keep=keep and partial(keep, point))) | key
     except Exception as error:
         if own_code.raised(error):
             why = own_code.error_line(error)
@@ -107,7 +102,7 @@ def entered(point: GridPoint, limit: float = 60.0, keep: Callable[[GridPoint, Pr
             why = own_code.suspected_error_line(error)
         else:
             raise
-    return dict.fromkeys(FIELDS) | point._asdict() | {"key": point.key, "why": one_line(why)}
+    return dict.fromkeys(FIELDS) | point._asdict() | key | {"why": one_line(why)}
 
 
 def proved_plan(

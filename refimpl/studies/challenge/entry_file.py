@@ -24,7 +24,7 @@ def prove(path: str | Path, cases: Sequence[ChallengePoint]) -> tuple[ChallengeP
     """The point that a file is about, and what it is worth there; raises `EntryError`.
 
     Args:
-        path: of a file as `refimpl challenge --save` writes it.
+        path: of a file as `refimpl study challenge --save` writes it.
         cases: the printed points.
     """
     try:
@@ -32,9 +32,9 @@ def prove(path: str | Path, cases: Sequence[ChallengePoint]) -> tuple[ChallengeP
     except OSError as error:
         raise EntryError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError):
-        raise EntryError(f"{path} is not JSON; refimpl challenge SETUP --save FOLDER writes entries") from None
+        raise EntryError(f"{path} is not JSON; refimpl study challenge SETUP --save FOLDER writes entries") from None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise EntryError(f"{path} is not an entry; refimpl challenge SETUP --save FOLDER writes them")
+        raise EntryError(f"{path} is not an entry; refimpl study challenge SETUP --save FOLDER writes them")
     case = next((case for case in cases if [*case[:4]] == found.get("point")), None)
     if case is None:
         raise EntryError(f"{path} is of a point that this set does not print")

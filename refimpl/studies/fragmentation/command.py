@@ -1,4 +1,4 @@
-"""`refimpl fragmentation`: how large the pool must be, for every heuristic, order and policy."""
+"""`refimpl study fragmentation`: how large the pool must be, for every heuristic, order and policy; or for a log."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from refimpl.network import Network
 from refimpl.planner import plan
 from refimpl.report.tables import Column, Table, count, plain
 from refimpl.slots.questions import Algorithms
+from refimpl.studies.fragmentation.logged import replay_log
 from refimpl.studies.fragmentation.study import ORDERS, PoolRow, cases, least, setup, study
 from refimpl.studies.fragmentation.study import document as row_json
 
@@ -39,11 +40,13 @@ def add(parser: Parser) -> None:
     parser.describe(
         "vDNN++'s study of fragmentation: replay an iteration's allocations in pools that grow until all of them fit.  "
         "For every fit, placement and order: the pool, the tries, its bytes beyond the most alive at once, and the "
-        "budget that gives training a pool of exactly that size.  A larger one may fail.",
+        "budget that gives training a pool of exactly that size.  A larger one may fail.  In place of a network an "
+        "allocation log, as `refimpl view --format rmm` writes it: how large a pool each allocator needs for it.",
         [
-            "refimpl fragmentation vgg16:vdnnpp --batch 16",
-            "refimpl fragmentation alexnet:vdnnpp --policy conv --picture alexnet.png",
-            "refimpl fragmentation googlenet --own-order --picture googlenet.svg --draw bars",
+            "refimpl study fragmentation vgg16:vdnnpp --batch 16",
+            "refimpl study fragmentation alexnet:vdnnpp --policy conv --picture alexnet.png",
+            "refimpl study fragmentation googlenet --own-order --picture googlenet.svg --draw bars",
+            "refimpl study fragmentation allocations.csv --size 4GiB --allocator best-fit",
         ],
     )  # fmt: skip
     shared_options.network(parser)
@@ -62,10 +65,15 @@ def add(parser: Parser) -> None:
     shared_options.picture(parser, kinds=False)
     meant = "; ".join(f"{kind}: {what}" for kind, what in DRAWN.items())
     parser.add_argument("--draw", choices=tuple(DRAWN), default="map", help=f"{meant} (default: map)")
+    log = parser.add_argument_group("of an allocation log")
+    log.add_argument("--allocator", metavar="NAME", help="only this allocator")
+    log.add_argument("--size", metavar="BYTES", help="the pool, as in 4GiB (default: the least that each needs)")
     shared_options.json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.network.endswith(".csv"):
+        return replay_log(options.network, options.allocator, options.size, options.json)
     picture = checked(options.picture)
     network, machine = build(options.network, options.batch), resolve.machine(options, MACHINE)
     policies = list(dict.fromkeys(options.policy or POLICIES))

@@ -1,30 +1,46 @@
-"""`refimpl study FILE`: a grid of plans, in several processes, a row on disk for each."""
+"""`refimpl study`: many points, in several processes, a row on disk for each, as a table or a picture."""
 
 from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import get_type_hints
 
-from kernels.targets.cpu.threads import cores
 from refimpl.cli import shared_options
-from refimpl.cli.parser import DONE, Parser, whole
+from refimpl.cli.parser import DOES_NOT_FIT, DONE, Fail, Parser, real, whole
 from refimpl.cli.picture_option import checked, save
-from refimpl.cli.stopped import stopped
-from refimpl.cli.terminal import print_json, progress, say, show_table
+from refimpl.cli.terminal import print_json, say, show_table, waiting, wrapped
+from refimpl.machine import here
+from refimpl.names import presets
+from refimpl.names.budgets import several
+from refimpl.names.machines import named
 from refimpl.points.many_plans import Row, read
 from refimpl.report.tables import Column, Table
-from refimpl.studies.grid.grid import StudyError, point_of, points, study
-from refimpl.studies.grid.rows import GridPoint
+from refimpl.studies.grid import over_budget
+from refimpl.studies.grid.grid import StudyError, point_of, points
+from refimpl.studies.grid.many_points import add as add_many_points
+from refimpl.studies.grid.many_points import planned
+from refimpl.studies.grid.over_budget import Curves
+from refimpl.studies.grid.rows import BOUND, GridPoint, moved, network_of
+from refimpl.studies.optimum.bound import silent_solver
+from refimpl.studies.optimum.setups import of_papers
 from refimpl.text import closest, counted, harmless, size, toml_tables
 
 PRODUCT = ("networks", "setups", "machines", "budgets", "batches")  #: keys of a study's file, each a list
 FLAGS = ("least", "spread")  #: and these, each true or false
-KINDS = ("heat-map", "slow-down", "profile", "pareto")  #: of pictures
+#: Picture → what it draws.
+KINDS = {
+    "heat-map": "setup by budget",
+    "slow-down": "slow-down over budget, with the intervals of spread = true",
+    "profile": "the share of points within a factor of the best",
+    "memory": "slow-down over memory",
+    "pareto": "one network: slow-down over budget, the best of each paper bold, and the bound",
+}
 MOST_SHOWN = 60  #: rows in the table; the file has all
+BUDGETS = 12  #: of a network, where none are given
 EXAMPLE = 'networks = ["vgg16"]; setups = ["vdnn-dyn", "accudnn"]; machines = ["titan-x"]; budgets = [0.4, "8GiB"]'
 
 
@@ -32,62 +48,126 @@ def add(parser: Parser) -> None:
     parser.describe(
         "Plan every network of a file under every setup, on every machine, within every budget, and keep a flat row "
         f"for each, a JSON object a line.  The file is TOML, as in {EXAMPLE}; single points are tables [[points]] "
-        "with network, setup, machine, budget, batch.  The same command goes on where it was stopped.  All times are "
-        "simulated.",
+        "with network, setup, machine, budget, batch.  Of a NETWORK every setup of the papers is planned, and the "
+        "policy that combines them, within a dozen budgets, from the least that one of them fits in to the "
+        "baseline's.  The same command goes on where it was stopped.  All times are simulated.",
         [
-            "refimpl study grid.toml",
             "refimpl study grid.toml --jobs 8 --out rows.jsonl",
             "refimpl study rows.jsonl --draw profile --picture profile.png",
             "refimpl study rows.jsonl --csv",
+            "refimpl study vgg16 --batch 256 --machine titan-x --bound --out vgg16.jsonl --picture pareto",
+            'refimpl study lenet --budget 40%,60%,80% --with vdnn-dyn --with "superneurons algorithms=memory"',
+            "refimpl study transformers --help",
         ],
     )
-    parser.add_argument("file", metavar="FILE", help="what is planned, in TOML; or, to draw them, rows that are there")
-    parser.add_argument("--out", metavar="FILE", help="the rows (default: beside FILE, named .jsonl)")
-    parser.add_argument("--jobs", type=whole(1, 1024), metavar="N", help="processes (default: one for each core)")
-    shared_options.picture(parser, kinds=False)
     parser.add_argument(
-        "--draw", choices=KINDS, default=KINDS[0],
-        help="what --picture draws: setup by budget; slow-down over budget, with the intervals of spread = true; the "
-        f"share of points within a factor of the best; slow-down over memory (default: {KINDS[0]})",
+        "file", metavar="FILE",
+        help="what is planned, in TOML; rows that are there (.jsonl), to draw them; or a network; named studies are "
+        "transformers, challenge and fragmentation",
     )  # fmt: skip
+    add_many_points(parser, "the rows (default: beside FILE, named .jsonl; of a network, none are kept)")
+    parser.add_argument(
+        "--picture", metavar="FILE", help="draw it into a .png or .svg file; or a kind, as in pareto: into pareto.png"
+    )
+    meant = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
+    parser.add_argument("--draw", choices=tuple(KINDS), help=f"{meant} (default: heat-map; of a network pareto)")
     parser.add_argument("--csv", action="store_true", help="the rows for a spreadsheet, on standard output")
-    shared_options.json(parser)
+    group = parser.add_argument_group("of a network")
+    group.add_argument("--batch", type=whole(), metavar="N", help="images in a batch (default: as its paper has it)")
+    group.add_argument("--machine", metavar="NAME", help="or a profile (default: the GPU at hand, titan-x without one)")
+    group.add_argument("--with", action="append", metavar="SETUP", dest="setups", default=[],
+                       help="this setup in place of all the papers'; repeatable")  # fmt: skip
+    group.add_argument("--budget", metavar="SIZE,SIZE", help="these budgets, as in 8GiB,12GiB or 0.4,0.8")
+    group.add_argument("--points", type=whole(2, 1000), metavar="N", default=BUDGETS,
+                       help=f"how many budgets there are, without --budget (default: {BUDGETS})")  # fmt: skip
+    group.add_argument("--bound", action="store_true", help="the lower bound, too; it needs refimpl[optimum]")
+    group.add_argument("--time-limit", type=real(above=0), metavar="S", default=60.0,
+                       help="seconds for the bound's solver at each budget (default: 60)")  # fmt: skip
+    group.add_argument("--effort", type=whole(), metavar="N", help="plans of combined's search at each budget, at most")
 
 
 def run(options: argparse.Namespace) -> int:
-    picture = checked(options.picture)
-    out = Path(options.file)
-    if out.suffix == ".jsonl":
-        rows = [*read(out)[0].values()]
+    path = Path(options.file)
+    of_network = path.suffix == ".onnx" or (path.suffix not in (".jsonl", ".toml") and not path.is_file())
+    named_kind = options.picture if options.picture in KINDS else None
+    kind = options.draw or named_kind or ("pareto" if of_network else "heat-map")
+    picture = checked(f"{named_kind}.png" if named_kind else options.picture)
+    if of_network:
+        rows = of_one_network(options)
+    elif options.file.endswith(".jsonl"):
+        options.out = options.file
+        rows = [*read(path)[0].values()]
     else:
-        every = points_of(options.file)
-        out = Path(options.out) if options.out else out.with_suffix(".jsonl")
-        with stopped(out), progress("planning", len(every)) as advance:
-            rows = study(
-                wanted=every, jobs=options.jobs or cores(), out=out, watch=lambda row: advance(str(row["network"]))
-            )
+        options.out = options.out or str(path.with_suffix(".jsonl"))
+        rows = planned(options, points_of(options.file))
     if picture:
         from refimpl.studies.grid.pictures import drawn
 
-        save(drawn(options.draw, rows), picture)
+        save(drawn(kind, rows), picture)
     if options.json:
         print_json(rows)
         return DONE
     if options.csv:
         print(harmless(as_csv(rows)), end="")
         return DONE
+    if of_network:
+        curves = Curves.of(rows)
+        show_table(over_budget.table(curves))
+        for line in over_budget.findings(curves):
+            wrapped(line)
+    else:
+        show_rows(rows, options.out)
+    for why in dict.fromkeys(row["why"] for row in rows if row["fits"] is None):
+        say(f"refused: {why}")
+    if options.out:
+        say(f"Rows: {options.out}")
+    if picture:
+        say(f"Picture: {picture}")
+    return DONE
+
+
+def show_rows(rows: Sequence[Row], out: str) -> None:
     try:
         show_table(table(rows[:MOST_SHOWN]))
     except KeyError as error:
         raise StudyError(f"{out} has rows without {error}, of another command or version; --csv prints them") from None
     if len(rows) > MOST_SHOWN:
         say(f"and {counted(len(rows) - MOST_SHOWN, 'row')} more, in the file")
-    for why in dict.fromkeys(row["why"] for row in rows if row["fits"] is None):
-        say(f"refused: {why}")
-    say(f"Rows: {out}")
-    if picture:
-        say(f"Picture: {picture}")
-    return DONE
+
+
+# -- a network ---------------------------------------------------------------------------------------------------------
+
+
+def of_one_network(options: argparse.Namespace) -> list[Row]:
+    """The rows of one network: every setup of the papers, or those of --with, the combined policy and the bound."""
+    if options.bound:
+        silent_solver()  # raises before anything is planned, where HiGHS is missing
+    for setup in options.setups:
+        presets.setup(setup)  # a slip is a line here, and not a row for each budget
+    with waiting("building the network"):
+        batch = network_of(options.file, options.batch).batch
+    machine = options.machine or ("here" if here.gpu_at_hand() else shared_options.VDNNS_MACHINE)
+    named(machine)
+    setups = list(dict.fromkeys(options.setups)) or [*of_papers()]
+    combined = f"combined effort={options.effort}" if options.effort else "combined"
+    every = [*[f"{BOUND} {options.time_limit:g}"] * options.bound, *setups]
+    every += [combined] * (combined not in setups)
+    given = [budget or "" for budget in several(options.budget)]
+    budgets: Sequence[str | int] = given if options.budget else budgets_of(options, machine, batch, setups)
+    return planned(options, points([options.file], every, [machine], budgets, [batch]))
+
+
+def budgets_of(options: argparse.Namespace, machine: str, batch: int, setups: Sequence[str]) -> Sequence[str | int]:
+    """Geometric steps from the least budget that some setup fits in to the baseline's."""
+    rows = planned(options, points([options.file], [*setups, "baseline"], [machine], ["least"], [batch]))
+    *least, most = [row["least_bytes"] for row in rows]
+    fitting = [one for one in least if one]
+    if not fitting:
+        raise Fail(next(row["why"] for row in rows), DOES_NOT_FIT)
+    return over_budget.budgets_between(min(fitting), most or named(machine).memory_bytes, options.points)
+
+
+# -- a file ------------------------------------------------------------------------------------------------------------
 
 
 def points_of(path: str) -> list[GridPoint]:
@@ -124,7 +204,7 @@ def as_csv(rows: list[Row]) -> str:
     return text.getvalue()
 
 
-def table(rows: list[Row]) -> Table:
+def table(rows: Sequence[Row]) -> Table:
     """What people look at first; the file has all."""
     columns = (
         Column("network", lambda row: f"{row['network']}({row['batch']})"), Column("setup", lambda row: row["setup"]),
@@ -132,12 +212,6 @@ def table(rows: list[Row]) -> Table:
         Column("fits", lambda row: {True: "yes", False: "no", None: "refused"}[row["fits"]]),
         Column("slow-down", lambda row: row["slow_down"], "{:.3f}".format),
         Column("peak", lambda row: row["peak_bytes"], size),
-        Column("moved", lambda row: moved(row), size), Column("again", lambda row: row["again"], str),
+        Column("moved", moved, size), Column("again", lambda row: row["again"], str),
     )  # fmt: skip
     return Table.of("", rows, columns)
-
-
-def moved(row: Row) -> int | None:
-    """Bytes copied both ways."""
-    names = ("offloaded_bytes", "prefetched_bytes", "on_demand_bytes", "evicted_bytes")
-    return sum(row[name] for name in names) if row["fits"] else None

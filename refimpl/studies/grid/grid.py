@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from itertools import product
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def point_of(
 def study(
     networks: Sequence[str] = (), setups: Sequence[str] = (), machines: Sequence[str] = ("titan-x",),
     budgets: Texts = ("",), batches: Batches = (None,), least: bool = False, spread: bool = False,
-    wanted: Sequence[GridPoint] = (), jobs: int = 1, out: str | Path | None = None,
+    wanted: Sequence[GridPoint] = (), jobs: int | Executor = 1, out: str | Path | None = None,
     watch: Callable[[Row], None] = lambda row: None,
     work: Callable[[GridPoint], Row] | None = None,
 ) -> list[Row]:  # fmt: skip
@@ -68,7 +69,7 @@ def study(
         least: whether each row of the product says the setup's least budget, too.
         spread: whether it says an interval of its slow-down, on machines that differ from the model.
         wanted: points beside the product.
-        jobs: processes.
+        jobs: processes; or an executor, as mpi4py.futures.MPIPoolExecutor() or Dask's client.get_executor().
         out: the file of rows; None: nothing is kept.
         watch: called with each row when it is there, known ones first.
         work: what makes a point's row; None: `refimpl.studies.grid.rows.row`.

@@ -1,5 +1,7 @@
 """Pictures of any file of rows: setup by budget, slow-down over budget, performance profile, slow-down over memory.
 
+A picture of one network alone, with the best of each paper, is in `over_budget`.
+
 A *case* is a network with its batch on a machine.  A *point* is a case and a budget; each setup has a row for it.
 """
 
@@ -17,9 +19,11 @@ from refimpl.names.presets import PAPERS
 from refimpl.points.many_plans import Row, RowsError
 from refimpl.report import style
 from refimpl.studies.drawing import OTHER_COLOURS, PAPER_COLOURS
+from refimpl.studies.grid.over_budget import Curves, picture
+from refimpl.studies.grid.rows import is_bound
 from refimpl.text import counted
 
-PANELS = 12  #: cases that one picture shows, each in a panel
+PANELS = 20  #: cases that one picture shows, each in a panel
 ACROSS = 4  #: panels side by side
 HIGHEST = 4.0  #: times the best: the right end of a profile
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)))  #: of a paper's setups
@@ -33,13 +37,16 @@ Case: TypeAlias = tuple[str, int, str]  #: network, batch, machine
 def drawn(kind: str, rows: Sequence[Row]) -> Figure:
     """One of `KINDS` of the command; raises `RowsError` where the rows have nothing to draw."""
     asked = [row for row in rows if row.get("fits") is not None]
+    if kind not in ("slow-down", "pareto"):  # the bound is no plan, and has no peak
+        asked = [row for row in asked if not is_bound(row["setup"])]
     lacking = [name for name in NEEDED if any(name not in row for row in asked)]
     if lacking:
         raise RowsError(f"the rows have no {' and no '.join(lacking)}; plan them with this version of refimpl study")
     if not any(row["fits"] for row in asked):
         raise RowsError(f"none of {counted(len(rows), 'row')} fits its budget, so there is nothing to draw")
     pictures: dict[str, Callable[[Sequence[Row]], Figure]] = {
-        "heat-map": heat_map, "slow-down": slow_down_picture, "profile": profile_picture, "pareto": memory_front,
+        "heat-map": heat_map, "slow-down": slow_down_picture, "profile": profile_picture, "memory": memory_front,
+        "pareto": lambda rows: picture(Curves.of(rows)),
     }  # fmt: skip
     with style.styled():
         return pictures[kind](asked)

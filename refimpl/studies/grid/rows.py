@@ -15,6 +15,7 @@ from time import process_time
 from typing import NamedTuple
 
 import refimpl
+from refimpl.combined import Combined
 from refimpl.importing import own_code
 from refimpl.importing.any_batch import Batches
 from refimpl.machine import Machine
@@ -29,6 +30,8 @@ from refimpl.names.presets import setup as setup_named
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.points.many_plans import Row
+from refimpl.studies.optimum.bound import lower_bound, single_step_bytes
+from refimpl.studies.optimum.setups import of_papers
 from refimpl.text import RefimplError, one_line, size
 
 #: Field → what it is.  Bytes are whole numbers, times are seconds by the machine's model.
@@ -56,6 +59,7 @@ FIELDS = {
 }  # fmt: skip
 
 LARGEST = "largest"  #: as a batch: the largest one tried that fits
+BOUND = "bound"  #: as a setup, perhaps with the solver's seconds (`bound 60`): no plan takes less than its seconds
 
 
 class GridPoint(NamedTuple):
@@ -96,7 +100,10 @@ def row(point: GridPoint, planned: Callable[[Network, Setup, Machine, int], Prog
     }  # fmt: skip
     began = process_time()
     try:
-        machine, setup = named(point.machine), setup_named(point.setup)
+        machine = named(point.machine)
+        if is_bound(point.setup):
+            return made | of_bound(point, machine)
+        setup = of_papers()[point.setup].setup if point.setup in of_papers() else setup_named(point.setup)
         if isinstance(point.batch, str):
             return made | of_largest(point, setup, machine)
         network = network_of(point.network, point.batch)
@@ -106,6 +113,8 @@ def row(point: GridPoint, planned: Callable[[Network, Setup, Machine, int], Prog
         made |= {"batch": network.batch, "budget_bytes": budget, "resident_bytes": network.resident_bytes}
         began = process_time()
         program = planned(network, setup, machine, budget)
+        if isinstance(setup, Combined):  # what a search has adopted is proved
+            program.verify()
     except DoesNotFit as error:
         return made | {"fits": False, "why": one_line(str(error)), "planning_seconds": process_time() - began}
     except RefimplError as error:
@@ -128,6 +137,31 @@ def of_program(program: Program, machine: Machine) -> Row:
         "again": counts.recomputed_layers, **{name: getattr(counts, name) for name in moved},
         "program": fingerprint(program),
     }  # fmt: skip
+
+
+def moved(row: Row) -> int | None:
+    """Bytes copied both ways."""
+    names = ("offloaded_bytes", "prefetched_bytes", "on_demand_bytes", "evicted_bytes")
+    return sum(row[name] for name in names) if row[names[0]] is not None else None
+
+
+def is_bound(setup: str) -> bool:
+    return setup.partition(" ")[0] == BOUND
+
+
+def of_bound(point: GridPoint, machine: Machine) -> Row:
+    """The lower bound as a row; where one step alone needs more than the budget, it does not fit."""
+    seconds = point.setup.partition(" ")[2] or "60"
+    if not seconds.replace(".", "", 1).isdecimal():
+        raise RefimplError(f"{point.setup!r}: give the seconds of the bound's solver, as in {BOUND} 60")
+    network, began = network_of(point.network, point.batch if isinstance(point.batch, int) else None), process_time()
+    budget = bytes_of(point.budget, network, machine, None)
+    bound = lower_bound(network, machine, budget, float(seconds))
+    made: Row = {"batch": network.batch, "budget_bytes": budget, "planning_seconds": process_time() - began}
+    if bound is None:
+        return made | {"fits": False, "why": f"one step alone needs {size(single_step_bytes(network, machine))}"}
+    fastest = unlimited_baseline(network, machine).planned_seconds
+    return made | {"fits": True, "seconds": bound.seconds, "slow_down": bound.seconds / fastest}
 
 
 def of_largest(point: GridPoint, setup: Setup, machine: Machine) -> Row:

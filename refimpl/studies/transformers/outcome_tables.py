@@ -2,143 +2,133 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from refimpl.names.machines import named
 from refimpl.network import Network
+from refimpl.points.many_plans import Row
 from refimpl.report.tables import Column, Table
+from refimpl.studies.grid.rows import moved
 from refimpl.studies.transformers.block_bytes import BlockMap, block_maps, probabilities
-from refimpl.studies.transformers.outcomes import PAPERS, POLICIES, Outcome, fastest, mean
+from refimpl.studies.transformers.outcomes import PAPERS, POLICIES, fastest, mean
 from refimpl.text import counted, duration, size
 
-Found = Sequence[Outcome]
+Found = Sequence[Row]
 MISSING = "–"  #: does not fit
 
 
-def of(found: Found, **wanted: object) -> list[Outcome]:
+def of(found: Found, **wanted: object) -> list[Row]:
     """The outcomes with these fields."""
-    return [one for one in found if all(getattr(one, name) == value for name, value in wanted.items())]
+    return [one for one in found if all(one[name] == value for name, value in wanted.items())]
 
 
-def distinct(found: Found, name: str) -> list[str]:
+def distinct(found: Found, name: str) -> list[Any]:
     """The values of a field, in their order."""
-    return list(dict.fromkeys(getattr(one, name) for one in found))
+    return list(dict.fromkeys(one[name] for one in found if one[name] is not None))
 
 
-def shares(found: Found) -> list[float]:
-    return sorted({one.share for one in found if one.share is not None})
-
-
-def rows_of(found: Found, columns: dict[str, Callable[[str], str]], title: str, note: str = "") -> Table:
+def by_policy(found: Found, title: str, columns: dict[str, Callable[[str], str]], note: str = "") -> Table:
     """A line a policy; a column's cell is a function of the policy."""
     policies = [policy for policy in POLICIES if of(found, policy=policy)]
-    made = [Column(head, cell) for head, cell in columns.items()]
-    table = Table.of(title, policies, [Column("policy", str), *made], note)
-    return Table(table.title, table.head, table.rows, frozenset(columns), (), note)
+    rows = [[policy, *(cell(policy) for cell in columns.values())] for policy in policies]
+    return Table(title, ["policy", *columns], rows, frozenset(columns), (), note)
 
 
-# -- a network on a machine --------------------------------------------------------------------------------------------
+def cells(here: Found, written: Callable[[Found], str]) -> Callable[[str], str]:
+    """A column's cell, of the policy's outcomes there."""
+    return lambda policy: written(of(here, policy=policy))
+
+
+def by_case(
+    title: str, heads: tuple[str, str], cases: Mapping[tuple[str, str], Found], cell: Callable[[Found], str], note: str
+) -> Table:
+    """A line a case, a column a policy; a cell is a function of the policy's outcomes there."""
+    rows = [[*case, *(cell(of(here, policy=policy)) for policy in POLICIES)] for case, here in cases.items()]
+    return Table(title, [*heads, *POLICIES], rows, frozenset(POLICIES), (), note)
 
 
 def slow_down_table(found: Found, network: str, machine: str) -> Table:
-    """Slow-downs over budget, and the largest batch."""
+    """Slow-downs over budget, and the largest batch, of a network on a machine."""
     here = of(found, network=network, machine=machine)
+    at = {share: of(here, share=share) for share in sorted(distinct(here, "share"))}
+    columns = {size(those[0]["budget_bytes"]): cells(those, slow_down_cell) for those in at.values()}
+    columns["largest batch"] = cells(of(here, share=None), largest_cell)
+    note = (
+        "Seconds of an iteration over the baseline's with memory enough; simulated.  –: does not fit.  In brackets "
+        "that with the largest batch.  +: no kernel can index a larger one."
+    )
+    batch = next((f"({one['batch']})" for one in here if one["share"] is not None), "")
+    return by_policy(here, f"{network}{batch} on {machine}", columns, note)
 
-    def slow_down(share: float) -> Callable[[str], str]:
-        def cell(policy: str) -> str:
-            (one,) = of(here, policy=policy, share=share)
-            return MISSING if one.slow_down is None else f"{one.slow_down:.3f}"
 
-        return cell
-
-    heads = {share: size(of(here, share=share)[0].budget_bytes) for share in shares(here)}
-    columns = {f"{heads[share]}": slow_down(share) for share in heads}
-    batch = next((one.batch for one in here if one.share is not None), None)
-    title = f"{network}({batch}) on {machine}" if batch else f"{network} on {machine}"
-    note = "Seconds of an iteration over the baseline's with memory enough; simulated.  –: does not fit."
-    if of(here, share=None):
-        columns["largest batch"] = lambda policy: largest_cell(of(here, policy=policy, share=None))
-        note += "  In brackets that with the largest batch.  +: no kernel can index a larger one."
-    return rows_of(here, columns, title, note)
+def slow_down_cell(found: Found) -> str:
+    (one,) = found
+    return f"{one['slow_down']:.3f}" if one["fits"] else MISSING
 
 
 def largest_cell(found: Found) -> str:
     """A batch, and a + where memory is not the limit; in brackets the slow-down with it."""
     (one,) = found
-    return MISSING if one.slow_down is None else f"{one.batch}{'+' if one.kernels_limit else ''} ({one.slow_down:.2f})"
-
-
-# -- all networks ------------------------------------------------------------------------------------------------------
-
-Case = tuple[str, str]  #: two names that begin a row
-
-
-def by_policy(title: str, heads: Case, cases: Sequence[Case], cell: Callable[[Case, str], str], note: str) -> Table:
-    """A line a case, a column a policy."""
-    head = [*heads, *POLICIES]
-    rows = [[*case, *(cell(case, policy) for policy in POLICIES)] for case in cases]
-    return Table(title, head, rows, frozenset(POLICIES), (), note)
+    return f"{one['batch']}{'+' * one['kernels_limit']} ({one['slow_down']:.2f})" if one["fits"] else MISSING
 
 
 def largest_table(found: Found) -> Table:
     """The largest batch of each policy."""
     here = of(found, share=None)
-    cases = [(network, machine) for network in distinct(here, "network") for machine in distinct(here, "machine")]
-
-    def cell(case: Case, policy: str) -> str:
-        return largest_cell(of(here, network=case[0], machine=case[1], policy=policy))
-
+    cases = {
+        (network, machine): of(here, network=network, machine=machine)
+        for network in distinct(here, "network")
+        for machine in distinct(here, "machine")
+    }
     note = (
         f"In brackets the slow-down with it.  {MISSING}: not even a batch of 1 fits.  +: no kernel can index a larger "
         "one, and memory is left."
     )
-    return by_policy("Largest batch", ("network", "machine"), cases, cell, note)
+    return by_case("Largest batch", ("network", "machine"), cases, largest_cell, note)
 
 
 def mean_table(found: Found) -> Table:
     """Each policy's mean slow-down over the networks, at each share of the way."""
-    machines = distinct(found, "machine")
-    cases = {(machine, f"{share:.0%}"): share for machine in machines for share in shares(found)}
 
-    def cell(case: Case, policy: str) -> str:
-        ones = of(found, machine=case[0], share=cases[case], policy=policy)
-        fit = [one.slow_down for one in ones if one.slow_down is not None]
+    def cell(ones: Found) -> str:
+        fit = [one["slow_down"] for one in ones if one["fits"]]
         return f"{mean(fit):.3f}" if fit and len(fit) == len(ones) else f"{len(fit)} of {len(ones)}"
 
+    cases = {
+        (machine, f"{share:.0%}"): of(found, machine=machine, share=share)
+        for machine in distinct(found, "machine")
+        for share in sorted(distinct(found, "share"))
+    }
     note = (
         "Geometric mean of the networks' slow-downs, where all fit, or how many fit.  A budget is a share of the way "
         "from what no policy can do without to what the baseline needs, where the machine has that."
     )
-    return by_policy("Mean slow-down", ("machine", "budget"), list(cases), cell, note)
+    return by_case("Mean slow-down", ("machine", "budget"), cases, cell, note)
 
 
 def traffic_table(found: Found, machine: str, share: float) -> Table:
     """What each policy moves and runs again, at one share of the way."""
     here = of(found, machine=machine, share=share)
 
-    def cell(network: str) -> Callable[[str], str]:
-        def moved_and_again(policy: str) -> str:
-            (one,) = of(here, network=network, policy=policy)
-            if one.moved_bytes is None:
-                return MISSING
-            return f"{one.moved_bytes / 2**30:.1f} / {one.again}"
+    def moved_and_again(ones: Found) -> str:
+        (one,) = ones
+        return f"{(moved(one) or 0) / 2**30:.1f} / {one['again']}" if one["fits"] else MISSING
 
-        return moved_and_again
-
-    columns = {network: cell(network) for network in distinct(here, "network")}
+    columns = {name: cells(of(here, network=name), moved_and_again) for name in distinct(here, "network")}
     note = "GiB copied both ways, and forward steps that run again, of an iteration."
-    return rows_of(here, columns, f"Moved / again, {machine}, {share:.0%} of the way", note)
+    return by_policy(here, f"Moved / again, {machine}, {share:.0%} of the way", columns, note)
 
 
 def fastest_table(found: Found) -> Table:
     """How often each policy is the fastest, or as fast, of all and of the papers' alone."""
     cases = [
-        of(found, network=network, machine=machine, share=share)
+        case
         for network in distinct(found, "network")
         for machine in distinct(found, "machine")
-        for share in shares(found)
+        for share in sorted(distinct(found, "share"))
+        if fastest(case := of(found, network=network, machine=machine, share=share))
     ]
-    cases = [case for case in cases if fastest(case)]
 
     def won(among: Sequence[str]) -> Callable[[str], str]:
         def cell(policy: str) -> str:
@@ -147,12 +137,15 @@ def fastest_table(found: Found) -> Table:
         return cell
 
     def fits(policy: str) -> str:
-        return str(sum(any(one.fits for one in of(case, policy=policy)) for case in cases))
+        return str(sum(any(one["fits"] for one in of(case, policy=policy)) for case in cases))
 
     simple = [policy for policy in POLICIES if policy != "combined"]
     columns = {"fits": fits, "fastest": won(POLICIES), "without combined": won(simple), "of the papers": won(PAPERS)}
     note = f"Of {counted(len(cases), 'budget')} in which some policy fits; several may be equally fast."
-    return rows_of(found, columns, "Who is fastest", note)
+    return by_policy(found, "Who is fastest", columns, note)
+
+
+# -- a block -----------------------------------------------------------------------------------------------------------
 
 
 def probabilities_table(networks: Sequence[Network], machine: str) -> Table:
@@ -164,9 +157,6 @@ def probabilities_table(networks: Sequence[Network], machine: str) -> Table:
         Column("attention's forward", "forward_seconds", duration),
     )  # fmt: skip
     return Table.of(f"Probabilities of a layer, {machine}", [one for one in made if one], columns)
-
-
-# -- a block -----------------------------------------------------------------------------------------------------------
 
 
 def block_table(network: Network) -> Table:

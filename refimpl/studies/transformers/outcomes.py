@@ -1,23 +1,20 @@
-"""What is planned, and what came of it: each policy on each transformer, machine and budget, and its largest batch.
+"""What is planned: each policy on each transformer, machine and budget, and its largest batch.
 
-The plans are rows of `refimpl.studies.grid`, so that a file keeps them and a stopped study goes on.  An outcome is what
-the page shows of a row.
+An outcome is the row of its point, with three fields more: `policy`, as tables name it; `share`, of the way between the
+two budgets, None for the machine's memory and the largest batch; and `kernels_limit`, whether no kernel can index a
+larger batch.
 """
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
-from io import StringIO
 from math import exp, log
-from pathlib import Path
+from typing import NamedTuple
 
 from refimpl.names.largest_batch import least_conceivable
 from refimpl.names.least_budget import MIB, needed_by_baseline
 from refimpl.names.machines import named
 from refimpl.points.many_plans import Row
-from refimpl.studies.grid.grid import study
 from refimpl.studies.grid.rows import LARGEST, GridPoint, network_of
 from refimpl.studies.transformers.yardsticks import YARDSTICKS
 
@@ -33,49 +30,12 @@ COMBINED = "combined"
 POLICIES = (*YARDSTICKS, *PAPERS, COMBINED)  #: as tables name them, in this order
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """A policy on a network and a machine: within a budget, or with the largest batch."""
-
-    network: str
-    machine: str
-    policy: str
-    share: float | None  #: of the way between the two budgets; None: the machine's memory and the largest batch
-    budget_bytes: int
-    batch: int
-    fits: bool
-    slow_down: float | None  #: over the baseline with memory enough; None: it does not fit, as for what follows
-    moved_bytes: int | None  #: both ways
-    again: int | None  #: forward steps that run again
-    peak_bytes: int | None
-    kernels_limit: bool = False  #: of a largest batch: no kernel can index the next one, and memory could be left
-
-
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """A point of the grid, and the words for it."""
 
     policy: str
     share: float | None
     point: GridPoint
-
-    def answer(self, row: Row, faster: Row | None = None) -> Outcome:
-        """Its outcome.  A question that was refused has none: it raises `ValueError`.
-
-        Args:
-            row: of its point.
-            faster: of the largest batch, the row of the policy's whole search at that batch.
-        """
-        if row["fits"] is None:
-            raise ValueError(str(row["why"]))
-        limited = bool(row["largest"] and row["fits"] and row["why"])
-        row = faster or row
-        copied = ("offloaded_bytes", "prefetched_bytes", "on_demand_bytes", "evicted_bytes")
-        moved = sum(row[name] for name in copied) if row["fits"] else None
-        return Outcome(
-            self.point.network, self.point.machine, self.policy, self.share, row["budget_bytes"], row["batch"],
-            row["fits"], row["slow_down"], moved, row["again"], row["peak_bytes"], limited,
-        )  # fmt: skip
 
 
 def setup_of(policy: str, effort: int = EFFORT) -> str:
@@ -102,40 +62,42 @@ def questions(
     found: list[Question] = []
     for network, batch in networks.items():
         for machine in machines:
-            setups = {policy: setup_of(policy, effort) for policy in policies}
+            within: dict[float | None, tuple[str, int | str]] = {None: ("", LARGEST)}
+            for share, nbytes in budgets(network, batch, machine, shares).items():
+                within[share] = f"{nbytes // MIB}MiB", batch
             found += [
-                Question(policy, None, GridPoint(network, setup, machine, "", LARGEST))
-                for policy, setup in setups.items()
-            ]
-            found += [
-                Question(policy, share, GridPoint(network, setup, machine, f"{nbytes // MIB}MiB", batch))
-                for share, nbytes in budgets(network, batch, machine, shares).items()
-                for policy, setup in setups.items()
+                Question(policy, share, GridPoint(network, setup_of(policy, effort), machine, *one))
+                for share, one in within.items()
+                for policy in policies
             ]
     return found
 
 
-def outcomes(
-    asked: Sequence[Question], jobs: int = 1, out: Path | None = None, watch: Callable[[Row], None] = lambda row: None
-) -> list[Outcome]:
-    """The outcomes, in the order of the questions.
+def outcomes(asked: Sequence[Question], plan: Callable[[list[GridPoint]], list[Row]]) -> list[Row]:
+    """The outcomes, in the order of the questions.  A question that was refused has none: it raises `ValueError`.
 
     A search finds its largest batch by its setup that needs the least memory; its speed there is the whole search's.
+
+    Args:
+        asked: what is planned.
+        plan: makes the rows of points.
     """
-    rows = study(wanted=[one.point for one in asked], jobs=jobs, out=out, watch=watch)
-    found = {row["key"]: row for row in rows}
-    at_largest = {
-        one: one.point._replace(batch=found[one.point.key]["batch"])
-        for one in asked
-        if one.share is None and found[one.point.key]["fits"]
-    }
-    again = study(wanted=[*at_largest.values()], jobs=jobs, out=out, watch=watch) if at_largest else []
-    faster = {row["key"]: row for row in again if row["fits"]}
-    speed = {one: faster[point.key] for one, point in at_largest.items() if point.key in faster}
-    return [one.answer(found[one.point.key], speed.get(one)) for one in asked]
-
-
-# -- what they say -----------------------------------------------------------------------------------------------------
+    rows = plan([one.point for one in asked])
+    if refused := [row["why"] for row in rows if row["fits"] is None]:
+        raise ValueError(refused[0])
+    largest = [
+        one.point._replace(batch=row["batch"]) if one.share is None and row["fits"] else None
+        for one, row in zip(asked, rows, strict=True)
+    ]
+    again_at = [point for point in largest if point]
+    faster = iter(plan(again_at) if again_at else [])
+    found = []
+    for one, row, point in zip(asked, rows, largest, strict=True):
+        limit = bool(row["largest"] and row["fits"] and row["why"])
+        again = next(faster) if point else row
+        row = again if again["fits"] else row
+        found.append(row | {"policy": one.policy, "share": one.share, "kernels_limit": limit})
+    return found
 
 
 def mean(values: Iterable[float]) -> float:
@@ -144,23 +106,8 @@ def mean(values: Iterable[float]) -> float:
     return exp(sum(found) / len(found))
 
 
-def fastest(found: Sequence[Outcome], policies: Sequence[str] = POLICIES) -> list[str]:
+def fastest(found: Sequence[Row], policies: Sequence[str] = POLICIES) -> list[str]:
     """The policies with the least slow-down among outcomes of one network, machine and budget; none where none fits."""
-    fit = {one.policy: one.slow_down for one in found if one.slow_down is not None and one.policy in policies}
+    fit = {one["policy"]: one["slow_down"] for one in found if one["fits"] and one["policy"] in policies}
     least = min(fit.values(), default=0.0)
     return [policy for policy, slow_down in fit.items() if slow_down <= least * (1 + 1e-6)]
-
-
-# -- a file of them ----------------------------------------------------------------------------------------------------
-
-
-def written(found: Sequence[Outcome]) -> str:
-    """As CSV, a line an outcome."""
-    text = StringIO()
-    lines = csv.DictWriter(text, [field.name for field in fields(Outcome)], lineterminator="\n")
-    lines.writeheader()
-    for one in found:
-        slow_down = None if one.slow_down is None else round(one.slow_down, 5)
-        flags = {name: int(getattr(one, name)) for name in ("fits", "kernels_limit")}
-        lines.writerow(asdict(one) | flags | {"slow_down": slow_down})
-    return text.getvalue()

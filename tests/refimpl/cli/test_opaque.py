@@ -49,9 +49,8 @@ SHARES = r"\d+% of the time and \d+% of the bytes opaque"
 PLANNING = {
     "plan": ("--policy", "superneurons"),
     "compare": ("--with", "vdnn-all", "--with", "superneurons"),
-    "pareto": ("--with", "baseline", "--budget", 1.0, "--effort", 1, "--no-bound"),
+    "study": ("--with", "baseline", "--budget", 1.0, "--effort", 1, "--jobs", 1),
     "tune": ("--budget", "400KiB"),
-    "optimum": ("--budget", 0.7, "--effort", 1, "--enumerate", 0),
     "torch": ("--budget", 1.0, "--effort", 1),
     "view": ("--out", "page.html"),
 }
@@ -65,7 +64,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return path.name
 
 
-SLOW = ("pareto", "tune", "optimum", "torch")  #: many plans, or many exports
+SLOW = ("tune", "torch")  #: many plans, or many exports
 
 
 @pytest.mark.parametrize("command", [pytest.param(one, marks=[pytest.mark.slow] * (one in SLOW)) for one in PLANNING])

@@ -33,9 +33,9 @@ from refimpl.names.networks import build
 from refimpl.names.presets import PRESETS
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Setup, plan
+from refimpl.studies.grid.over_budget import budgets_between
 from refimpl.studies.optimum.bound import floor_seconds, lower_bound
 from refimpl.studies.optimum.rotor import is_chain
-from refimpl.studies.pareto.points import budgets_between
 from refimpl.text import size
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -18,7 +18,7 @@ from refimpl.names.presets import setup as setup_named
 from refimpl.planner import SetupError
 from refimpl.points.many_plans import Row, read
 from refimpl.studies.challenge import command, point_set
-from refimpl.studies.challenge.entry import EntryError, EntryQuestion, answered, entered, limited
+from refimpl.studies.challenge.entry import EntryError, EntryQuestion, entered, limited
 from refimpl.studies.challenge.entry_file import prove, save
 from refimpl.studies.challenge.point_set import BestKnown, ChallengePoint, drawn, printed
 from refimpl.studies.challenge.score import MOST, factor, score
@@ -150,14 +150,18 @@ def test_a_score_is_a_geometric_mean() -> None:
     ],
 )  # fmt: skip
 def test_a_setup_that_breaks_the_rules_has_a_row_that_says_so(own: str, name: str, says: str) -> None:
-    made = entered(TINY.point(f"{own}:{name}"), limit=0.3)
+    made = entered(EntryQuestion(TINY.point(f"{own}:{name}"), 0.3))
     assert made["fits"] is None and says in made["why"] and "\n" not in made["why"]
     assert factor(TINY, made) == MOST
-    assert entered(TINY.point("vdnn-all"))["fits"]  # the network is whole again, and no alarm is left
+    assert entered(EntryQuestion(TINY.point("vdnn-all"), 60.0))[
+        "fits"
+    ]  # the network is whole again, and no alarm is left
 
 
 def test_a_setup_of_ones_own_is_what_it_is_made_of(own: str) -> None:
-    rows = [entered(TINY.point(text)) for text in (f"{own}:SETUP", "vdnn-all", f"{own}:SETUP join=no")]
+    rows = [
+        entered(EntryQuestion(TINY.point(text), 60.0)) for text in (f"{own}:SETUP", "vdnn-all", f"{own}:SETUP join=no")
+    ]
     assert rows[0]["program"] == rows[1]["program"] != rows[2]["program"]
     assert setup_named(f"{own}:SETUP, join=no").join is False
 
@@ -180,7 +184,7 @@ def test_a_better_program_is_noticed_written_and_proved(
     own: str, few: list[ChallengePoint], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, out = tmp_path / "better", tmp_path / "rows.jsonl"
-    asked = ["challenge", f"{own}:SETUP", "--jobs", "1", "--save", str(folder), "--out", str(out)]
+    asked = ["study", "challenge", f"{own}:SETUP", "--jobs", "1", "--save", str(folder), "--out", str(out)]
     assert cli.main(asked) == 0
     shown = capsys.readouterr().out
     assert "beats slow" in shown and "1 program better" in shown and "beats fast" not in shown
@@ -188,7 +192,7 @@ def test_a_better_program_is_noticed_written_and_proved(
     assert cli.main([*asked, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["scores"][0]
     assert found["whole"]["fits"] == 3 and found["printed"]["points"] == 2 and found["better"][0]["batch"] == 32
-    assert cli.main(["challenge", "--submit", str(path), "--json"]) == 0
+    assert cli.main(["study", "challenge", "--submit", str(path), "--json"]) == 0
     (proved,) = json.loads(capsys.readouterr().out)
     assert proved["better"] and proved["program"] == found["better"][0]["program"]
     assert proved["seconds"] == found["better"][0]["seconds"] and proved["by"].endswith(":SETUP")
@@ -223,10 +227,10 @@ def test_a_file_that_is_not_a_program_of_its_point(
     few: list[ChallengePoint], tmp_path: Path, capsys: pytest.CaptureFixture[str],
     change: Callable[[dict[str, Any]], None], says: str,
 ) -> None:  # fmt: skip
-    assert cli.main(["challenge", "vdnn-all", "--jobs", "1", "--save", str(tmp_path)]) == 0
+    assert cli.main(["study", "challenge", "vdnn-all", "--jobs", "1", "--save", str(tmp_path)]) == 0
     (path,) = tmp_path.glob("*.json")
     capsys.readouterr()
-    assert cli.main(["challenge", "--submit", tampered(path, change)]) == 2
+    assert cli.main(["study", "challenge", "--submit", tampered(path, change)]) == 2
     error = capsys.readouterr().err
     assert says in error and error.count("\n") == 1
 
@@ -255,7 +259,7 @@ def test_a_row_with_another_limit_or_folder_or_of_a_study_is_not_taken(
     out, folder = tmp_path / "rows.jsonl", tmp_path / "better"
     study(wanted=[case.point("vdnn-all") for case in few], out=out)
     begun = len(read(out)[0])
-    asked = ["challenge", "vdnn-all", "--jobs", "1", "--out", str(out)]
+    asked = ["study", "challenge", "vdnn-all", "--jobs", "1", "--out", str(out)]
     added = []
     for more in ([], [], ["--limit", "50"], ["--save", str(folder)]):
         assert cli.main([*asked, *more]) == 0
@@ -273,11 +277,11 @@ def test_ctrl_c_loses_nothing_that_is_done(
         if done:
             raise KeyboardInterrupt
         done.append(asked.point.network)
-        return answered(asked)
+        return entered(asked)
 
     out = tmp_path / "rows.jsonl"
-    monkeypatch.setattr(command, "answered", interrupted)
-    assert cli.main(["challenge", "vdnn-all", "--jobs", "1", "--out", str(out)]) == 130
+    monkeypatch.setattr(command, "entered", interrupted)
+    assert cli.main(["study", "challenge", "vdnn-all", "--jobs", "1", "--out", str(out)]) == 130
     assert "goes on from" in capsys.readouterr().err and len(read(out)[0]) == 1
 
 
@@ -286,5 +290,5 @@ def test_ctrl_c_loses_nothing_that_is_done(
     [(["nonesuch"], "no preset 'nonesuch'"), (["--submit", "x", "vdnn-all"], "leave out"), (["--submit", "x"], "x")],
 )
 def test_wrong_use(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["challenge", *words]) == 2
+    assert cli.main(["study", "challenge", *words]) == 2
     assert says in capsys.readouterr().err

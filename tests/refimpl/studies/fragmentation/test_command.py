@@ -1,4 +1,4 @@
-"""`refimpl fragmentation`."""
+"""`refimpl study fragmentation`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.refimpl.cli.said import Command
 
 pytestmark = pytest.mark.vdnnpp
 
-TINY = ("fragmentation", "tiny-vgg:vdnnpp", "--batch", "8")
+TINY = ("study", "fragmentation", "tiny-vgg:vdnnpp", "--batch", "8")
 
 
 def test_the_document_has_the_authors_rows_to_the_byte(refimpl: Command) -> None:
-    said = refimpl("fragmentation", "alexnet:vdnnpp", "--policy", "conv", "--policy", "none", "--json")
+    said = refimpl("study", "fragmentation", "alexnet:vdnnpp", "--policy", "conv", "--policy", "none", "--json")
     assert said.status == 0 and said.err == ""
     found = json.loads(said.out)
     assert (found["network"], found["batch"], found["machine"]) == ("alexnet:vdnnpp", 128, "gtx-970")
@@ -48,7 +48,7 @@ def test_the_document_has_the_authors_rows_to_the_byte(refimpl: Command) -> None
 @pytest.mark.parametrize("of", [("tiny-vgg:vdnnpp", 8), ("vgg16:vdnnpp", 128)])
 def test_the_table_is_the_document(refimpl: Command, of: tuple[str, int]) -> None:
     """Every row in a line of its own, of ten digits too."""
-    command = ("fragmentation", of[0], "--batch", of[1])
+    command = ("study", "fragmentation", of[0], "--batch", of[1])
     said = refimpl(*command)
     lines = said.out.splitlines()
     rows: list[dict[str, Any]] = json.loads(refimpl(*command, "--json").out)["rows"]
@@ -95,7 +95,7 @@ def test_workspaces_are_blocks_of_the_pool(refimpl: Command) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["googlenet", "resnet50:superneurons"])
 def test_forked_networks_too(refimpl: Command, name: str) -> None:
-    said = refimpl("fragmentation", name, "--batch", 4, "--policy", "all", "--json")
+    said = refimpl("study", "fragmentation", name, "--batch", 4, "--policy", "all", "--json")
     rows = json.loads(said.out)["rows"]
     assert said.status == 0 and len(rows) == 14 and all(row["pool_bytes"] >= row["ideal_bytes"] for row in rows)
 

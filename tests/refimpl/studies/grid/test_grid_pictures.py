@@ -16,11 +16,10 @@ from refimpl.studies.drawing import OTHER_COLOURS, PAPER_COLOURS
 from refimpl.studies.grid.grid import study
 from refimpl.studies.grid.pictures import drawn, factors, looks, profile_line, setups_of, unbeaten
 from refimpl.studies.grid.rows import FIELDS
-from refimpl.studies.transformers.pictures import LOOKS
 from tests.messages import lacks, raises_naming
 from tests.refimpl.cli.said import Command
 
-KINDS = ("heat-map", "slow-down", "profile", "pareto")
+KINDS = ("heat-map", "slow-down", "profile", "memory")
 SETUPS = ["superneurons", "vdnn-all", "baseline", "dtr"]
 
 
@@ -75,7 +74,7 @@ def test_a_profile_counts_the_points_within_a_factor_of_the_best() -> None:
 
 def test_the_front_has_what_no_other_program_beats(rows: list[Row]) -> None:
     assert unbeaten([(3, 1.0), (1, 2.0), (2, 2.5), (2, 1.5), (4, 1.0)]) == [(1, 2.0), (2, 1.5), (3, 1.0)]
-    assert len(drawn("pareto", rows).axes) == 2
+    assert len(drawn("memory", rows).axes) == 2
 
 
 def test_a_paper_has_one_colour_and_its_setups_differ() -> None:
@@ -97,10 +96,10 @@ def test_one_row_is_enough(rows: list[Row], kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_many_cases_are_the_first_twelve(kind: str) -> None:
-    many = [row("a", "1", 1.2) | {"network": f"n{number}"} for number in range(15)]
+def test_many_cases_are_the_first_twenty(kind: str) -> None:
+    many = [row("a", "1", 1.2) | {"network": f"n{number}"} for number in range(22)]
     figure = drawn(kind, many)
-    assert any("15 cases" in text.get_text() for text in figure.texts) and len(figure.axes) <= 12
+    assert any("22 cases" in text.get_text() for text in figure.texts) and len(figure.axes) <= 20
 
 
 @pytest.mark.parametrize("given", [[], [row("a", "1", None)], [{"key": "1", "fits": None}]])
@@ -113,7 +112,7 @@ def test_rows_without_a_field_are_one_line() -> None:
     lacking = row("a", "1", 1.0)
     del lacking["peak_bytes"]
     with raises_naming(RowsError, "peak_bytes"):
-        drawn("pareto", [lacking])
+        drawn("memory", [lacking])
 
 
 def test_rows_of_another_command_are_one_line(tmp_path: Path, refimpl: Command) -> None:
@@ -149,6 +148,6 @@ def test_a_projector_shows_the_colours_of_papers() -> None:
         parts = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in to_rgb(colour)]
         return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
-    colours = [*PAPER_COLOURS.values(), *OTHER_COLOURS, *(colour for colour, *_ in LOOKS.values())]
+    colours = [*PAPER_COLOURS.values(), *OTHER_COLOURS]
     assert min(1.05 / (luminance(colour) + 0.05) for colour in colours) >= 3
     assert len({*PAPER_COLOURS.values(), *OTHER_COLOURS}) == len(PAPER_COLOURS) + len(OTHER_COLOURS)

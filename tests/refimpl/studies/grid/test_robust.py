@@ -173,7 +173,7 @@ def test_a_killed_worker_costs_its_point_which_is_named_and_planned_by_the_next_
     Path("grid.toml").write_text('networks = ["dies.py:net"]\nsetups = ["baseline", "vdnn-all"]\nbatches = [2, 3, 4]\n')
     said = refimpl("study", "grid.toml", "--jobs", 2)
     assert said.status == 1 and said.err.count("\n") == 1
-    assert lacks(said.err, "signal", "dies.py:net (3) under baseline", "4 rows", "grid.jsonl") == []
+    assert lacks(said.err, "died", "dies.py:net (3) under baseline", "4 rows", "grid.jsonl") == []
     assert [row["batch"] for row in read(Path("grid.jsonl"))[0].values()].count(3) == 0
     assert refimpl("study", "grid.toml", "--jobs", 1).status == 0 and len(read(Path("grid.jsonl"))[0]) == 6
 
@@ -246,7 +246,7 @@ def test_a_file_that_cannot_be_written_is_named_before_anything_is_planned(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("grid.toml").write_text('networks = ["lenet"]\nsetups = ["baseline"]\nbatches = [2]\n')
-    monkeypatch.setattr("refimpl.studies.grid.grid.row", None)
+    monkeypatch.setattr("refimpl.studies.grid.many_points.row", None)
     said = refimpl("study", "grid.toml", "--jobs", 1, "--out", out)
     assert said.status == 2 and said.err.count("\n") == 1 and lacks(said.err, out) == []
 

@@ -47,9 +47,9 @@ def test_the_trial_works_as_the_page_says(
     monkeypatch.setattr(command, "printed", lambda: printed()[:1])
     monkeypatch.setattr(command, "drawn", lambda seed: [])
     called = commands()
-    assert [one.split()[1] for one in called] == ["plan", "study", "study", "challenge"]
+    assert [one.split()[1] for one in called] == ["plan", "study", "study", "study"]
     for one in called:
-        jobs = ["--jobs", "1"] * (one.split()[1] in ("study", "challenge"))
+        jobs = ["--jobs", "1"] * (one.split()[1] == "study")
         assert cli.main([*shlex.split(one)[1:], *jobs]) == 0, one
     assert MINE in capsys.readouterr().out
     assert all((tmp_path / f"trial-{name}.png").stat().st_size > 10_000 for name in ("profile", "heat-map"))

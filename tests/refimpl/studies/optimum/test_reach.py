@@ -11,9 +11,9 @@ from refimpl.names.least_budget import least_budget
 from refimpl.names.networks import build
 from refimpl.names.presets import baseline
 from refimpl.network import Network
+from refimpl.studies.grid.over_budget import budgets_between
 from refimpl.studies.optimum.bound import floor_seconds, lower_bound, single_step_bytes
 from refimpl.studies.optimum.exhaustive import MOST, crossing_maps, exhaustive
-from refimpl.studies.pareto.points import budgets_between
 
 TITAN_X = MACHINES["titan-x"]
 

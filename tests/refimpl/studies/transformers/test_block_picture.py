@@ -8,7 +8,7 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 from refimpl.studies.transformers.block_bytes import block_maps
-from refimpl.studies.transformers.pictures import FATES, block_fates
+from refimpl.studies.transformers.block_picture import FATES, block_fates
 from tests.refimpl.studies.transformers.test_yardsticks import small_gpt
 
 

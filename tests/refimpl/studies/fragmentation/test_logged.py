@@ -1,4 +1,4 @@
-"""`refimpl replay`."""
+"""`refimpl study fragmentation` of an allocation log."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from refimpl.report.allocation_log import LoggedEvent, read_rmm, replay, write_r
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong
 
-LOG = Path(__file__).parents[2] / "data" / "rmm_small_cnn.csv"
+LOG = Path(__file__).parents[3] / "data" / "rmm_small_cnn.csv"
 UNIT = 512
 
 
 def test_every_allocator_gets_the_least_pool_that_was_found(refimpl: Command) -> None:
-    rows = json.loads(refimpl("replay", LOG, "--json").out)["allocators"]
+    rows = json.loads(refimpl("study", "fragmentation", LOG, "--json").out)["allocators"]
     assert [row["allocator"] for row in rows] == list(ALLOCATORS)
     events = read_rmm(LOG)
     for row in rows:
@@ -30,10 +30,10 @@ def test_holes_cost_what_they_cost(refimpl: Command, tmp_path: Path) -> None:
     events = [LoggedEvent("allocate", p, UNIT) for p in (1, 2, 3)]
     events += [LoggedEvent("free", p, UNIT) for p in (1, 3)] + [LoggedEvent("allocate", 4, 2 * UNIT)]
     write_rmm(tmp_path / "holes.csv", events)
-    said = refimpl("replay", tmp_path / "holes.csv", "--allocator", "best-fit", "--json")
+    said = refimpl("study", "fragmentation", tmp_path / "holes.csv", "--allocator", "best-fit", "--json")
     (row,) = json.loads(said.out)["allocators"]
     assert (row["ideal_bytes"], row["pool_bytes"]) == (3 * UNIT, 4 * UNIT)
-    said = refimpl("replay", tmp_path / "holes.csv", "--allocator", "best-fit", "--size", 3 * UNIT)
+    said = refimpl("study", "fragmentation", tmp_path / "holes.csv", "--allocator", "best-fit", "--size", 3 * UNIT)
     assert said.status == 3 and "no: 1 not, the first in line 7" in said.out
 
 
@@ -42,4 +42,4 @@ def test_a_log_of_more_than_any_memory_is_refused(wrong: Wrong, tmp_path: Path, 
     """Once the search for the least pool never ended."""
     write_rmm(tmp_path / "huge.csv", [LoggedEvent("allocate", i, nbytes) for i, nbytes in enumerate(sizes)])
     for options in ((), ("--size", "1GiB")):
-        assert lacks(wrong("replay", tmp_path / "huge.csv", *options), "2^60", 1 + len(sizes)) == []
+        assert lacks(wrong("study", "fragmentation", tmp_path / "huge.csv", *options), "2^60", 1 + len(sizes)) == []

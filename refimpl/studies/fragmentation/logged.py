@@ -1,14 +1,12 @@
-"""`refimpl replay`: an allocation log, replayed in every allocator."""
+"""An allocation log, in the CSV format of RMM's logging adaptor, replayed in every allocator."""
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from refimpl.cli import shared_options
-from refimpl.cli.parser import DOES_NOT_FIT, DONE, Fail, Parser, pick
+from refimpl.cli.parser import DOES_NOT_FIT, DONE, Fail, pick
 from refimpl.cli.terminal import print_json, progress, say, show
 from refimpl.memory import ALLOCATORS, UNLIMITED, Allocator
 from refimpl.names.budgets import parse_bytes
@@ -17,18 +15,6 @@ from refimpl.text import counted
 from refimpl.text import size as text
 
 CLOSE = 1024  #: the least pool is found to one part in 1024
-
-
-def add(parser: Parser) -> None:
-    parser.describe(
-        "Replay an allocation log, in the CSV format of RMM's logging adaptor, in every allocator: how large a pool "
-        "each needs, or what does not fit into one of a given size.  `refimpl view --format rmm` writes such a log.",
-        ["refimpl replay allocations.csv", "refimpl replay allocations.csv --size 4GiB --allocator best-fit"],
-    )  # fmt: skip
-    parser.add_argument("log", metavar="FILE.csv", help="the log")
-    parser.add_argument("--allocator", metavar="NAME", help="only this allocator")
-    parser.add_argument("--size", metavar="BYTES", help="the pool, as in 4GiB; default: the least that each needs")
-    shared_options.json(parser)
 
 
 @dataclass(frozen=True)
@@ -49,21 +35,32 @@ class ReplayRow:
         return self.pool_bytes / self.ideal_bytes - 1 if self.ideal_bytes else 0.0
 
 
-def run(options: argparse.Namespace) -> int:
-    names = [pick(options.allocator, ALLOCATORS, "allocator")] if options.allocator else list(ALLOCATORS)
-    size = parse_bytes(options.size) if options.size else None
-    if not os.path.isfile(options.log):
-        raise Fail(f"there is no file {options.log}; refimpl view NETWORK --format rmm writes one")
-    events = read_rmm(options.log)
+def replay_log(path: str, allocator: str | None, pool: str | None, as_json: bool) -> int:
+    """How large a pool each allocator needs for a log, or what does not fit into one of a given size.
+
+    Args:
+        path: the log.
+        allocator: only this one.
+        pool: its bytes, as in 4GiB; None: the least that each allocator needs.
+        as_json: whether the result is a document.
+
+    Returns:
+        The command's exit status.
+    """
+    names = [pick(allocator, ALLOCATORS, "allocator")] if allocator else list(ALLOCATORS)
+    size = parse_bytes(pool) if pool else None
+    if not os.path.isfile(path):
+        raise Fail(f"there is no file {path}; refimpl view NETWORK --format rmm writes one")
+    events = read_rmm(path)
     rows = []
     with progress("replaying", len(names)) as advance:
         for name in names:
             advance(name)
             rows.append(row(events, ALLOCATORS[name], size))
-    if options.json:
-        print_json({"log": options.log, "events": len(events), "allocators": [asdict(row) for row in rows]})
+    if as_json:
+        print_json({"log": path, "events": len(events), "allocators": [asdict(row) for row in rows]})
     else:
-        tell(options.log, events, rows, size)
+        tell(path, events, rows, size)
     return DONE if all(row.fits for row in rows) else DOES_NOT_FIT
 
 

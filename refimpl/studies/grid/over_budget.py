@@ -1,0 +1,239 @@
+"""Slow-down over budget, of one network on one machine: the best of each paper, the combined policy, and the bound."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from refimpl.names.machines import named
+from refimpl.planner.heading import heading
+from refimpl.points.many_plans import Row, RowsError
+from refimpl.report.tables import Column, Table
+from refimpl.studies.grid.rows import BOUND, network_of
+from refimpl.studies.optimum.bound import single_step_bytes
+from refimpl.studies.optimum.setups import of_papers
+from refimpl.text import counted, size
+
+if TYPE_CHECKING:  # drawing takes a second to import
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COMBINED = "combined"
+ROUNDING = 1e-6  #: of 1
+HIGHEST = 3.2  #: slow-down; lines go on above it
+TICKS = 6  #: on the axis of budgets
+
+Line = Sequence[float | None]  #: a slow-down at each budget; None where nothing fits
+
+
+def budgets_between(least: int, most: int, points: int) -> list[int]:
+    """Budgets in geometric steps, both ends among them; bytes."""
+    if points < 2 or most <= least:
+        return [least]
+    return [round(least * (most / least) ** (place / (points - 1))) for place in range(points)]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Slow-downs of one network on one machine, as lines over the budget."""
+
+    title: str
+    budgets: Sequence[int]  #: bytes, ascending
+    single_step: int  #: bytes without which no policy fits
+    groups: Mapping[str, Sequence[Line]]  #: paper, or a setup that is of none → its lines
+    searched: Line = ()  #: of the combined policy
+    bound: Line = ()
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Curves:
+        """Of rows; budgets that depend on the setup (`least`) are left out.  Raises `RowsError`."""
+        rows = [row for row in rows if row["budget_bytes"] and not row["budget"].startswith("least")]
+        cases = {(row["network"], row["batch"], row["machine"]) for row in rows}
+        if len(cases) != 1:
+            raise RowsError(f"pareto draws one network on one machine; these rows have {counted(len(cases), 'case')}")
+        (name, batch, on), *_ = cases
+        network, machine = network_of(name, batch), named(on)
+        budgets: list[int] = sorted({row["budget_bytes"] for row in rows})
+        found = {(row["setup"], row["budget_bytes"]): row["slow_down"] for row in rows}
+        lines: dict[str, Line] = {
+            setup: [found.get((setup, at)) for at in budgets] for setup in dict.fromkeys(row["setup"] for row in rows)
+        }
+        words = {setup.partition(" ")[0]: setup for setup in lines}
+        searched, bound = (lines.pop(words[word], ()) if word in words else () for word in (COMBINED, BOUND))
+        groups: dict[str, list[Line]] = {}
+        for setup, line in lines.items():
+            groups.setdefault(paper_of(setup), []).append(line)
+        title = f"{heading(network, machine)} · {machine.name} (simulated, {machine.catalogue})"
+        return cls(title, budgets, single_step_bytes(network, machine), groups, searched, bound)
+
+    @property
+    def best(self) -> dict[str, Line]:
+        """Of each group the least at the budget and all smaller ones, as a program for less memory runs in more."""
+        return {paper: with_smaller(best(those)) for paper, those in self.groups.items()}
+
+    @property
+    def combined(self) -> Line:
+        return with_smaller(self.searched)
+
+    @property
+    def shown(self) -> dict[str, Line]:
+        """The columns of the table, after the budget."""
+        more = {COMBINED: self.combined, BOUND: self.bound}
+        return self.best | {name: line for name, line in more.items() if line}
+
+
+def paper_of(setup: str) -> str:
+    return of_papers()[setup].paper if setup in of_papers() else setup
+
+
+def best(lines: Sequence[Line]) -> Line:
+    """The least of several lines at each budget."""
+    return [least(column) for column in zip(*lines, strict=True)]
+
+
+def with_smaller(line: Line) -> Line:
+    """The least at each budget and all smaller ones."""
+    return [least(line[: place + 1]) for place in range(len(line))]
+
+
+def least(values: Iterable[float | None]) -> float | None:
+    return min((one for one in values if one is not None), default=None)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A policy against the best of all setups, over the budgets at which some setup fits and none is at the floor."""
+
+    open: int  #: such budgets
+    better: int  #: at which the policy is faster by more than rounding
+    worse: int
+    mean: float  #: the geometric mean of the best setup's slow-down over the policy's
+    largest: float
+
+
+def gain(policy: Line, others: Line) -> Gain | None:
+    """None where no budget is open."""
+    pairs = zip(others, policy, strict=True)
+    ratios = [other / (own or math.inf) for other, own in pairs if other and other > 1 + ROUNDING]
+    if not ratios:
+        return None
+    return Gain(
+        len(ratios),
+        sum(ratio > 1 + ROUNDING for ratio in ratios),
+        sum(ratio < 1 - ROUNDING for ratio in ratios),
+        math.exp(sum(math.log(max(ratio, 1e-9)) for ratio in ratios) / len(ratios)),
+        max(ratios),
+    )
+
+
+def distance(policy: Line, bound: Line) -> float | None:
+    """The mean of slow-downs over the bound's, where the policy fits and is not at the floor; None: nowhere."""
+    ratios = [own / low for own, low in zip(policy, bound, strict=True) if own and low and own > 1 + ROUNDING]
+    return sum(ratios) / len(ratios) if ratios else None
+
+
+# -- for people --------------------------------------------------------------------------------------------------------
+
+
+def table(curves: Curves) -> Table:
+    """A line a budget."""
+    rows = [*zip(curves.budgets, *curves.shown.values(), strict=True)]
+    columns = [Column("budget", itemgetter(0), size)]
+    columns += [Column(name, itemgetter(place), "{:.3f}".format) for place, name in enumerate(curves.shown, 1)]
+    note = (
+        "Seconds of an iteration over the baseline's with memory enough: of each the best setup within the budget or a "
+        "smaller one, whose program runs in more memory too."
+    )
+    return Table.of(curves.title, rows, columns, note)
+
+
+def findings(curves: Curves) -> list[str]:
+    lines = [f"One step alone needs {size(curves.single_step)}: no policy fits in less."]
+    others = best([*curves.best.values()])
+    if curves.searched and (found := gain(curves.combined, others)):
+        lines.append(
+            f"At {counted(found.open, 'budget')} the best setup is above the floor.  There combined is faster at "
+            f"{found.better} and slower at {found.worse}: {found.mean:.3f} × as fast (geometric mean), at most "
+            f"{found.largest:.3f} ×."
+        )
+    pairs = zip(curves.searched, curves.combined, strict=True)
+    if slower := sum(own != shown for own, shown in pairs):
+        lines.append(f"At {counted(slower, 'budget')} combined's search ends above its program for a smaller budget.")
+    if curves.bound:
+        shown = {"best setup": others, COMBINED: curves.combined} if curves.searched else {"best setup": others}
+        away = {name: distance(line, curves.bound) for name, line in shown.items()}
+        text = ", ".join(f"{name} {value:.3f} ×" for name, value in away.items() if value)
+        lines += [f"Mean distance to the bound, where a curve is above the floor: {text}."] if text else []
+    return lines
+
+
+# -- the picture -------------------------------------------------------------------------------------------------------
+
+
+def picture(curves: Curves) -> Figure:
+    """Stepped lines, for a program for one budget runs in every larger one; of groups with several the best is bold."""
+    import numpy as np
+
+    from refimpl.report import style
+    from refimpl.studies.drawing import OTHER_COLOURS, PAPER_COLOURS
+
+    budgets, step = curves.budgets, curves.single_step
+    several = any(len(lines) > 1 for lines in curves.groups.values())
+    bold = {paper: line for paper, line in curves.best.items() if several and paper != "baseline"}
+    with style.page(9.5, 5.4, "Slow-down over budget", curves.title, head=0.55) as figure:
+        axes: Axes = figure.subplots()
+        right = budgets[-1] * (budgets[-1] / min(step, budgets[0])) ** 0.04
+        draw = partial(steps, axes, budgets, right)
+        others = (*PAPER_COLOURS.values(), *OTHER_COLOURS)
+        for number, (name, lines) in enumerate(curves.groups.items()):
+            colour = PAPER_COLOURS.get(name, others[number % len(others)])
+            for place, line in enumerate(lines):
+                label = name if name not in bold and place == 0 else None
+                width, alpha = (0.6, 0.45) if name in bold else (1.2, 1.0)
+                draw(line, color=colour, linewidth=width, alpha=alpha, label=label)
+            if name in bold:
+                draw(bold[name], color=colour, linewidth=2.0, marker=".", label=f"best of {name}")
+        if curves.searched:
+            draw(curves.combined, color=style.VERMILION, linewidth=2.6, marker="o", markersize=4, label=COMBINED)
+        if curves.bound:  # it holds for all smaller budgets, too
+            seen = [np.nan if value is None else value for value in curves.bound]
+            look: Any = {"color": style.INK, "linewidth": 1.4, "linestyle": (0, (1, 1.2)), "marker": "."}
+            axes.step(budgets, seen, where="pre", label="lower bound", **look)
+        axes.axhline(1, color=style.PALE, linewidth=0.8, label="floor: fastest calls, no wait")
+        style.limit(axes, step, across=False, label="least that one step needs", color=style.PALE)
+        scales(axes, budgets, step, right, bold | {COMBINED: curves.combined})
+        style.legend_above(axes, 5)
+    return figure
+
+
+def steps(axes: Axes, budgets: Sequence[int], right: float, line: Line, **look: Any) -> None:
+    """A stepped line from the first budget that fits to the right end; a gap where nothing fits."""
+    seen = [math.nan if value is None else value for value in line]
+    if not all(map(math.isnan, seen)):
+        axes.step([*budgets, right], [*seen, seen[-1]], where="post", markevery=slice(0, len(budgets)), **look)
+
+
+def scales(axes: Axes, budgets: Sequence[int], step: int, right: float, lines: Mapping[str, Line]) -> None:
+    """Budgets in geometric steps; slow-downs from a little below 1 to the highest of the lines, or to `HIGHEST`."""
+    import numpy as np
+    from matplotlib.ticker import NullLocator
+
+    from refimpl.report import style
+
+    axes.set_xscale("log")
+    left = min(step, budgets[0])
+    axes.set_xlim(left * (left / right) ** 0.03, right)
+    unit, name = style.byte_unit(budgets[-1])
+    ticks = np.geomspace(left, budgets[-1], TICKS)
+    axes.set_xticks(ticks, [f"{tick / unit:.3g}" for tick in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel(f"budget ({name})")
+    highest = max((value for line in lines.values() for value in line if value is not None), default=1.0)
+    top = min(HIGHEST, max(1.05, 1 + 1.08 * (highest - 1)))
+    axes.set_ylim(1 - 0.03 * (top - 1), top)
+    axes.set_ylabel("× the baseline with memory enough")
+    style.grid(axes, "y")

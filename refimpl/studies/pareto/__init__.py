@@ -1,1 +1,0 @@
-"""Slow-down over budget: every setup of the papers, the policy that combines them, and the bound."""

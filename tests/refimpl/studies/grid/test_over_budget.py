@@ -1,0 +1,115 @@
+"""A network's setups over the budget: what is read off the curves, the command, the table, and the picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from refimpl.points.many_plans import RowsError
+from refimpl.report import style
+from refimpl.studies.grid import many_points
+from refimpl.studies.grid.grid import study
+from refimpl.studies.grid.over_budget import Curves, Line, best, budgets_between, distance, gain, picture, with_smaller
+from refimpl.studies.grid.rows import GridPoint
+from refimpl.studies.optimum.setups import of_papers
+from tests.messages import lacks, raises_naming
+from tests.refimpl.cli.said import Command, Wrong
+
+ASKED = ("study", "lenet", "--batch", 64, "--machine", "titan-x", "--with", "vdnn-all", "--with", "superneurons")
+BUDGETS = [1 << 30, 2 << 30, 4 << 30]
+CURVES = Curves(
+    "net", BUDGETS, 900 << 20,
+    {"plain": [[None, 2.9, 2.9]], "a paper": [[None, 1.6, 1.2], [None, 1.4, 1.3]]}, [1.3, 1.1, 1.0], [1.2, 1.0, 1.0],
+)  # fmt: skip
+
+
+def test_budgets_are_geometric_steps_with_both_ends() -> None:
+    assert budgets_between(1000, 8000, 4) == [1000, 2000, 4000, 8000]
+    assert budgets_between(1000, 900, 4) == [1000]
+
+
+def test_gain_and_distance_count_where_something_is_left_to_gain() -> None:
+    one: Line = [None, 4.0, 2.0, 1.0]
+    two: Line = [None, 3.0, 2.5, 1.5]
+    own: Line = [5.0, 1.5, 2.0, 1.0]
+    assert best([one, two]) == [None, 3.0, 2.0, 1.0]
+    found = gain(own, best([one, two]))
+    assert found is not None and (found.open, found.better, found.worse) == (2, 1, 0)
+    assert found.largest == 2.0 and found.mean == pytest.approx(2**0.5)
+    assert gain(own, [1.0, 1.0, 1.0, None]) is None
+    assert distance(own, [4.0, 1.5, None, 1.0]) == pytest.approx((1.25 + 1) / 2)
+    assert distance(own, [None] * 4) is None
+
+
+def test_a_program_for_less_memory_counts_where_there_is_more() -> None:
+    assert with_smaller([None, 3.0, 4.0, None, 2.0, 2.5]) == [None, 3.0, 3.0, 3.0, 2.0, 2.0]
+
+
+def test_the_papers_setups_have_names_of_their_own_by_which_rows_are_planned() -> None:
+    found = of_papers()
+    assert len(found) > 50 and {named.paper for named in found.values()} > {"vDNN", "vDNN++", "SuperNeurons", "AccUDNN"}
+    assert len({named.setup for named in found.values()}) == len(found)
+    of_no_preset = next(name for name in found if name.startswith("vdnn-none"))
+    (row,) = study(wanted=[GridPoint("lenet", of_no_preset, "titan-x", batch=8)])
+    assert row["fits"] and row["setup"] == of_no_preset
+
+
+def test_the_bound_is_a_setup_of_a_study() -> None:
+    pytest.importorskip("highspy")
+    bound, plan, less, wrong = study(
+        ["lenet"], ["bound 5", "superneurons"], budgets=[0.8], batches=[512],
+        wanted=[GridPoint("lenet", "bound", "titan-x", "1MiB", 9), GridPoint("lenet", "bound soon", "titan-x", "", 1)],
+    )  # fmt: skip
+    assert bound["fits"] and plan["fits"] and bound["seconds"] <= plan["seconds"]
+    assert less["fits"] is False and "one step alone" in less["why"]
+    assert wrong["fits"] is None and "bound soon" in wrong["why"]
+
+
+def test_rows_are_kept_and_the_table_and_the_picture_are_made_of_them(
+    refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("highspy")
+    monkeypatch.chdir(tmp_path)
+    asked = (*ASKED, "--points", 2, "--jobs", 1, "--out", "rows.jsonl", "--effort", 3, "--bound")
+    rows = json.loads(refimpl(*asked, "--json").out)
+    assert Path("rows.jsonl").read_text().count("\n") == 3 + 2 * 4  # least budgets, points
+    curves = Curves.of(rows)
+    assert len(curves.budgets) == 2 and curves.single_step <= curves.budgets[0]
+    assert {*curves.groups} == {"vdnn-all", "superneurons"} and [*curves.shown][-2:] == ["combined", "bound"]
+    for column in zip(curves.bound, curves.combined, *curves.best.values(), strict=True):
+        bound, *found = column
+        assert bound and any(found) and all(one >= bound * (1 - 1e-6) for one in found if one)
+    monkeypatch.setattr(many_points, "row", None)  # nothing is planned again
+    again = refimpl(*asked, "--picture", "pareto")
+    assert again.status == 0 and lacks(again.out, "combined", "One step alone needs", "Picture: pareto.png") == []
+    assert refimpl("study", "rows.jsonl", "--draw", "pareto", "--picture", "again.svg").status == 0
+    assert json.loads(refimpl(*asked, "--json").out) == rows and Path("pareto.png").stat().st_size > 10_000
+
+
+def test_what_makes_no_sense_is_one_line(wrong: Wrong, tmp_path: Path) -> None:
+    (tmp_path / "bad").write_text("neither this nor that\n")
+    assert lacks(wrong(*ASKED, "--out", tmp_path / "bad"), tmp_path / "bad") == []
+    assert lacks(wrong("study", "lenet", "--with", "vdnnx"), "vdnnx", "vdnn-all") == []
+    assert lacks(wrong("study", "lenett"), "lenett", "lenet") == []
+    with raises_naming(RowsError, "2 cases"):
+        Curves.of(study(["lenet", "tiny-vgg"], ["baseline"], batches=[2]))
+
+
+def test_lines_are_named_and_step_where_a_budget_begins_and_where_a_bound_ends() -> None:
+    (axes,) = picture(CURVES).axes
+    lines = {line.get_label(): line for line in axes.get_lines()}
+    assert {"best of plain", "best of a paper", "combined", "lower bound"} < {*lines}
+    assert lines["combined"].get_drawstyle() == "steps-post" and lines["lower bound"].get_drawstyle() == "steps-pre"
+    assert [*np.asarray(lines["combined"].get_xdata())][:-1] == BUDGETS, "the last step goes on to the right end"
+    assert axes.get_ylim()[0] < 1
+
+
+def test_the_same_picture_twice_is_the_same_file(tmp_path: Path) -> None:
+    for name in ("a.svg", "b.svg"):
+        style.save(picture(CURVES), tmp_path / name)
+    text = (tmp_path / "a.svg").read_text()
+    assert text == (tmp_path / "b.svg").read_text()
+    assert "budget (GiB)" in text and "least that one step needs" in text
