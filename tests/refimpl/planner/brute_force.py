@@ -63,6 +63,8 @@ class Run:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        if min(program.arena_bytes, program.pinned_bytes) < 0:
+            raise Fault("sizes")
         self.device = np.full(program.arena_bytes // CELL, NOTHING)
         self.tiers: dict[str, tuple[int, int]] = {}  #: tier → where it begins in `pinned`, and its bytes
         nbytes = 0
@@ -71,8 +73,8 @@ class Run:
             nbytes += -(-its_bytes // CELL) * CELL
         self.pinned = np.full(nbytes // CELL, NOTHING)
         self.owner = np.full(nbytes // CELL, NOTHING)  #: whose copy is in pinned memory, see `mark`
-        self.store = np.full(program.store_bytes // CELL, NOTHING)
-        self.store_owner = np.full(program.store_bytes // CELL, NOTHING)
+        self.store = np.full(max(0, program.store_bytes) // CELL, NOTHING)
+        self.store_owner = np.full(max(0, program.store_bytes) // CELL, NOTHING)
         self.live: list[tuple[Tensor, int, int]] = []
         self.marks: dict[tuple[Tensor, int], int] = {}
         self.peak = self.iterations = 0

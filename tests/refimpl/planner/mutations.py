@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from refimpl.machine import HOST, PEER
 from refimpl.memory.tiers import pinned_size
 from refimpl.network import Builder, Network, Tensor
-from refimpl.planner import CopyIn, CopyOut, Free, Instruction, Launch, Program, Record, Wait, plan
-from refimpl.planner.instructions import HOST_STREAM, Allocate, FromStore, ToStore
+from refimpl.planner import CopyIn, CopyOut, Instruction, Launch, Program, Record, Wait, plan
+from refimpl.planner.instructions import HOST_STREAM, FromStore, ToStore
 from refimpl.planner.verify import Unsafe
 from refimpl.vdnnpp import Compressed
 from tests.messages import raises_naming
@@ -135,81 +135,19 @@ def removals(program: Program, drawn: random.Random) -> Iterator[Mutant]:
             yield f"{it.op} removed", without(program, index)
 
 
-def swaps(program: Program, drawn: random.Random) -> Iterator[Mutant]:
-    """Every two neighbours swapped."""
-    for index in range(1, len(program.instructions)):
-        yield "neighbours swapped", moved(program, index, index - 1)
-
-
-def early_frees(program: Program, drawn: random.Random) -> Iterator[Mutant]:
-    """Every free somewhat earlier."""
-    for index, it in enumerate(program.instructions):
-        if isinstance(it, Free):
-            yield "free moved ahead", moved(program, index, max(0, index - drawn.randint(1, 8)))
-
-
-def wrong_addresses(program: Program, drawn: random.Random) -> Iterator[Mutant]:
-    """One operand of each launch elsewhere: a granule away, or where another tensor is at some time."""
-    addresses = sorted({it.address for it in program.instructions if isinstance(it, Allocate)})
-    for index, it in enumerate(program.instructions):
-        if isinstance(it, Launch) and it.addresses:
-            operand = drawn.randrange(len(it.addresses))
-            mine = it.addresses[operand]
-            other = drawn.choice([mine + 512, max(0, mine - 512), *addresses])
-            given = (*it.addresses[:operand], other, *it.addresses[operand + 1 :])
-            yield "operand elsewhere", changed(program, index, addresses=given)
-
-
-def other_streams(program: Program, drawn: random.Random) -> Iterator[Mutant]:
-    """Each copy, and each work of the host's threads, on another stream."""
-    for index, it in enumerate(program.instructions):
-        if isinstance(it, MOVES):
-            others = [stream for stream in range(len(program.streams)) if stream != it.stream]
-            yield "copy on another stream", changed(program, index, stream=drawn.choice(others))
-
-
 def tiers(program: Program) -> list[str]:
     """Those of the program, and one that it may not have."""
     return sorted({HOST, PEER, *program.tier_bytes})
 
 
-def other_buffers(program: Program, drawn: random.Random) -> Iterator[Mutant]:
-    """Each copy with another pinned buffer, and each compressed map elsewhere in the store."""
-    addresses = sorted({it.pinned_address for it in program.instructions if isinstance(it, MOVES)})
-    regions = sorted({it.store_address for it in program.instructions if isinstance(it, (ToStore, FromStore))})
-    for index, it in enumerate(program.instructions):
-        if isinstance(it, MOVES):
-            yield "copy with another buffer", changed(program, index, pinned_address=drawn.choice(addresses))
-        if isinstance(it, (CopyOut, CopyIn)):
-            others = [tier for tier in tiers(program) if tier != it.tier]
-            yield "copy with another tier", changed(program, index, tier=drawn.choice(others))
-        if isinstance(it, (ToStore, FromStore)):
-            store = drawn.choice([*regions, it.store_address + 512, max(0, it.store_address - 512)])
-            yield "compressed map elsewhere", changed(program, index, store_address=store)
-
-
 MOVES = (CopyOut, CopyIn, ToStore, FromStore)
-WAYS = (removals, swaps, early_frees, wrong_addresses, other_streams, other_buffers)
 
 # -- any field of anything ---------------------------------------------------------------------------------------------
 
 
 def anything(program: Program, drawn: random.Random) -> Mutant:
     """One change of the program, drawn out of all that are possible: mostly one field of one instruction."""
-    kinds = (
-        _field,
-        _field,
-        _field,
-        _field,
-        _algorithm,
-        _order,
-        _removed,
-        _doubled,
-        _table,
-        _size,
-        _streams,
-        _everywhere,
-    )
+    kinds = (_field, _field, _field, _field, _order, _removed, _doubled, _everywhere)
     return drawn.choice(kinds)(program, drawn)
 
 
@@ -244,25 +182,6 @@ def _field(program: Program, drawn: random.Random) -> Mutant:
     else:  # a tensor or a call
         value = drawn.choice(others)
     return f"{op}: {name}", changed(program, index, **{name: value})
-
-
-def _algorithm(program: Program, drawn: random.Random) -> Mutant:
-    """Another algorithm for one call or another workspace for it: more, less, none."""
-    found = [(index, it) for index, it in enumerate(program.instructions) if isinstance(it, Launch) and it.choice]
-    if not found:
-        return _field(program, drawn)
-    index, it = drawn.choice([(i, it) for i, it in found if it.workspace] or found)
-    choice, space = it.choice, it.workspace
-    assert choice is not None
-    nbytes = _number(choice.workspace_bytes, drawn, [0, choice.workspace_bytes // 2])
-    way = drawn.choice(("choice", "bytes", "both", "either"))
-    if way in ("bytes", "both"):
-        choice = dataclasses.replace(choice, workspace_bytes=nbytes)
-    elif way == "choice":
-        choice = drawn.choice(program.machine.choices(it.call))
-    if way in ("both", "either"):
-        space = drawn.choice([None, (space[0], nbytes) if space else None])
-    return f"algorithm: {way}", changed(program, index, choice=choice, workspace=space)
 
 
 def _one_address(value: tuple[int, ...], drawn: random.Random, others: Sequence[Any]) -> tuple[int, ...]:
@@ -312,45 +231,6 @@ def _doubled(program: Program, drawn: random.Random) -> Mutant:
         fields: dict[str, Any] = {name: _number(getattr(it, name), drawn, others)}
         it = dataclasses.replace(it, **fields)
     return f"{it.op}: doubled", inserted(program, to, it)
-
-
-def _table(program: Program, drawn: random.Random) -> Mutant:
-    """The addresses of what stays, on the device and on the host: another, exchanged, missing, too many."""
-    name = drawn.choice(("resident", "pinned"))
-    table: dict[Tensor, int] = dict(getattr(program, name))
-    one, two = drawn.choice(list(table)), drawn.choice(list(table))
-    way = drawn.choice(("another", "exchanged", "missing", "too many"))
-    if way == "another":
-        table[one] = _number(table[one], drawn, list(table.values()))
-    elif way == "exchanged":
-        table[one], table[two] = table[two], table[one]
-    elif way == "missing":
-        del table[one]
-    else:
-        table[drawn.choice(program.network.managed)] = _number(table[one], drawn, [program.arena_bytes])
-    return f"{name}: {way}", dataclasses.replace(program, **{name: table})  # type: ignore[arg-type]
-
-
-def _size(program: Program, drawn: random.Random) -> Mutant:
-    name = drawn.choice(("budget", "peak_bytes", "arena_bytes", "pinned_bytes", "store_bytes"))
-    value: int = getattr(program, name)
-    value = drawn.choice([value + 512, value - 512, value - 4, value - 1, value + 1, value // 2, 0, -1])
-    return f"program: {name}", dataclasses.replace(program, **{name: value})  # type: ignore[arg-type]
-
-
-def _streams(program: Program, drawn: random.Random) -> Mutant:
-    names = list(program.streams)
-    at = drawn.randrange(len(names))
-    way = drawn.choice(("renamed", "shuffled", "added", "dropped"))
-    if way == "renamed":
-        names[at] = drawn.choice(["host", "other", names[0]])
-    elif way == "shuffled":
-        drawn.shuffle(names)
-    elif way == "added":
-        names.insert(at, drawn.choice(["host", "other", names[0]]))
-    else:
-        del names[at]
-    return f"streams: {way}", dataclasses.replace(program, streams=tuple(names))
 
 
 def _everywhere(program: Program, drawn: random.Random) -> Mutant:

@@ -10,9 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import random
-import statistics
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,11 +19,10 @@ import pytest
 from refimpl.machine import HOST, MACHINES, Choice, Machine
 from refimpl.memory.allocation_trace import ideal, rounded
 from refimpl.names import presets
+from refimpl.names.largest_batch import attempt
 from refimpl.names.networks import build
 from refimpl.network import Call, Network
-from refimpl.planner import DoesNotFit, Program, Setup, plan
-from refimpl.slots.baseline import BufferAMap
-from refimpl.vdnnpp import Compressed
+from refimpl.planner import Setup, plan
 from tests.refimpl.modules import instructions_of
 
 TITAN_X = MACHINES["titan-x"]
@@ -33,7 +30,6 @@ PLENTY = 1 << 40
 #: Presets whose modules ask the machine for nothing but the order of a call's algorithms by speed.
 BY_A_MODEL = ("accudnn", "combined")  # ask a model of time which maps leave, and when they are copied back
 TIMELESS = [name for name in presets.PRESETS if name not in BY_A_MODEL]
-NETWORKS = (("alexnet", 128), ("vgg16", 16), ("googlenet", 32), ("resnet50", 8), ("inceptionv4", 4))
 SHARES = (1.05, 1.15, 1.3, 2.0)  #: of the ideal pool
 
 
@@ -71,13 +67,6 @@ def ideal_bytes(network: Network, setup: Setup) -> int:
     return ideal(program.allocation_trace()) + sum(rounded(tensor.nbytes) for tensor in network.resident)
 
 
-def attempt(network: Network, setup: Setup, on: Machine, budget: int) -> Program | None:
-    try:
-        return plan(network, setup, on, budget)
-    except DoesNotFit:
-        return None
-
-
 def perturbed(number: int) -> Perturbed:
     plain = {f.name: getattr(TITAN_X, f.name) for f in dataclasses.fields(TITAN_X) if f.init}
     return Perturbed(**plain, number=number)
@@ -96,62 +85,3 @@ def the_same(network: Network, setup: Setup, share: float, numbers: Iterable[int
 def test_a_plan_is_the_same_on_every_machine(name: str) -> None:
     network, setup = build("alexnet", 128), presets.setup(name)
     assert all(same for share in SHARES for same in the_same(network, setup, share, range(2)))
-
-
-@pytest.mark.campaign
-def test_five_networks() -> None:
-    """So the plan of one machine takes exactly as long as the other's own, whatever the budget."""
-    found = Counter[bool]()
-    for network in (build(*of) for of in NETWORKS):
-        for name in TIMELESS:
-            for share in SHARES:
-                found.update(the_same(network, presets.setup(name), share, range(8)))
-    print(f"{found[True]} of {found.total()} plans for perturbed machines are the nominal plans")
-    assert not found[False] and found.total() == 5 * len(TIMELESS) * len(SHARES) * 8
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize(
-    ("name", "networks", "machines"), [("accudnn", NETWORKS[:3], 8), ("combined", NETWORKS[:1], 2)]
-)
-def test_what_it_costs_to_ask_a_model_of_another_machine(name: str, networks: tuple, machines: int) -> None:
-    """The time of the nominal plan over that of the machine's own, on that machine: its mean and its most."""
-    setup = presets.setup(name)
-    for share in SHARES:
-        ratios = []
-        for network in (build(*of) for of in networks):
-            budget = int(share * ideal_bytes(network, presets.setup("accudnn")))
-            nominal = attempt(network, setup, TITAN_X, budget)
-            for number in range(machines):
-                own = attempt(network, setup, perturbed(number), budget)
-                assert (own is None) == (nominal is None)
-                if own and nominal:
-                    on = perturbed(number)
-                    ratios.append(nominal.simulate(on).seconds / own.simulate(on).seconds)
-        print(f"| {name} | {share} | {len(ratios)} | {statistics.mean(ratios):.3f} | {max(ratios):.3f} |", flush=True)
-        assert statistics.mean(ratios) <= 1.1
-
-
-# -- what compression costs where the host's threads, or the link, are unlike the model --------------------------------
-
-
-def cost_of_compression(network: Network, setup: Setup, numbers: Iterable[int]) -> Iterator[float]:
-    """The time of the nominal plan over that of the one with a buffer a map, on each of the machines."""
-    plans = [plan(network, setup.replace(pinned=pinned), TITAN_X, PLENTY) for pinned in (setup.pinned, BufferAMap())]
-    for number in numbers:
-        compressed, raw = (program.simulate(perturbed(number)).seconds for program in plans)
-        yield compressed / raw
-
-
-@pytest.mark.campaign
-def test_what_compression_costs_on_five_networks() -> None:
-    """The lag decides: with a longer one fewer copies wait for the threads."""
-    networks = [build(*of) for of in NETWORKS]
-    for name in ("vdnnpp-all", "vdnnpp-conv", "vdnnpp-alternate-conv"):
-        row = []
-        for lag in (0, 2, 3, 4, 8):
-            setup = presets.setup(name).replace(pinned=Compressed(lag=lag))
-            ratios = [ratio for one in networks for ratio in cost_of_compression(one, setup, range(8))]
-            row += [f"{statistics.mean(ratios):.3f}", f"{max(ratios):.3f}"]
-            assert lag < 3 or statistics.mean(ratios) <= 1.05
-        print(f"| {name} | {' | '.join(row)} |")

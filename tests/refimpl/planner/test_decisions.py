@@ -53,20 +53,3 @@ def test_who_follows_the_decisions_holds_what_the_program_holds(programs: dict[s
         assert found["predicted"]["held"] == sum(nbytes[name] for name in held[depth - 1]), policy
         if policy != "baseline":
             assert not held[-1], policy
-
-
-def test_a_dropped_map_is_recomputed_before_it_is_read(programs: dict[str, Program]) -> None:
-    found = programs["superneurons"].decisions()
-    dropped = {name for name, one in found["maps"].items() if one["fate"] == "drop"}
-    assert dropped and all(found["maps"][name]["recomputed"] for name in dropped)
-    orders = [(s["pass"], *order) for s in found["steps"] for when in ("before", "after") for order in s.get(when, ())]
-    for name in dropped:
-        assert orders.index(("forward", "free", name)) < orders.index(("backward", "recompute", name))
-
-
-def test_a_map_whose_copy_may_still_run_is_released_before_it_is_freed() -> None:
-    program = refimpl.plan("tiny-vgg", "superneurons-offload", "titan-x")
-    found = program.decisions()
-    released = {order[1] for step in found["steps"] for order in step.get("after", ()) if order[0] == "release"}
-    offloaded = {name for name, one in found["maps"].items() if one["fate"] == "offload"}
-    assert released and released <= offloaded

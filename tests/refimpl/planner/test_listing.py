@@ -14,20 +14,16 @@ from hypothesis import strategies as st
 
 from refimpl.machine import Choice, Machine
 from refimpl.names.networks import build
-from refimpl.network import SUPERNEURONS, Builder, Call, NetworkError
+from refimpl.network import SUPERNEURONS, Builder, Call
 from refimpl.planner import DoesNotFit, Program, plan
 from refimpl.planner.instructions import Allocate, Free, Launch, Wait
-from refimpl.planner.listing import _Lister, _repeated, entries, listing, repetitions
-from refimpl.slots.context import Fate
-from refimpl.text import counted, duration
+from refimpl.planner.listing import listing
 from refimpl.vdnnpp import Compressed
 from tests.messages import raises_naming
 from tests.refimpl.modules import (
     AnyAlgorithm,
     DropSome,
-    LastUsed,
     OffloadSome,
-    PooledPinned,
     PrefetchAhead,
     least_plan,
     machine,
@@ -217,74 +213,6 @@ def test_any_listing_is_narrow_and_says_everything(network, wanted) -> None:
     assert list(map(int, positions)) == list(range(len(program.instructions)))
 
 
-def test_every_map_has_its_fate() -> None:
-    wanted = setup(recompute=DropSome(0.5), offload=OffloadSome(0.5), cache=LastUsed(), pinned=PooledPinned())
-    program = plan(build("tiny-inception", 8), wanted, machine(), 1 << 30)
-    text = " ".join(listing(program).split("Before the first step")[0].split())
-    groups = {fate: text.split(f" {fate} ", 1)[1].split(" · ", 1)[1] for fate in ("offload", "drop", "keep")}
-    for tensor, fate in program.fates.items():
-        assert re.search(rf"[ ,]{re.escape(tensor.name)}(,|$| )", groups[fate.name]), tensor
-
-
-def test_what_the_hosts_threads_compress_is_told() -> None:
-    wanted = setup(offload=OffloadSome(), prefetch=PrefetchAhead(3), pinned=Compressed(), join=True)
-    program = plan(build("tiny-vgg:vdnnpp", 32), wanted, machine(), 1 << 30)
-    text, in_full = listing(program), listing(program, instructions=True)
-    assert re.search(r"compressed [\d.]+ MiB of maps to [\d.]+ MiB, by threads of the host · room for", text)
-    assert re.search(r"compress   conv1_1 1 MiB, [\d.]+ KiB compressed · waits for copy out of conv1_1", text)
-    assert re.search(r"host +compress +pinned 0x\w+ → store 0x\w+ conv1_1 1 MiB", in_full)
-    assert re.search(r"host +decompress +store 0x\w+ → pinned 0x\w+ conv1_1 1 MiB", in_full)
-    columns = {line.index(" pinned 0x") for line in in_full.splitlines() if " compress  " in line}
-    assert len(columns) == 1
-    assert "compressed " not in listing(plan(build("lenet", 8), setup(), machine(), 1 << 30))
-
-
-def test_a_copy_at_the_end_of_a_step_is_joined_by_name() -> None:
-    program = plan(build("lenet", 8), setup(offload=OffloadSome(), join=True), machine(), 1 << 30)
-    assert "join       compute waits for copy out of" in listing(program)
-    assert not re.search(r"free .*waits", listing(program))
-
-
-ENTRIES = """\
-allocate  pool1 2 KiB, to be dropped (some: drawn)
-run       pool.forward
-wait      event 2
-copy out  conv1 8 KiB, offload, waits for relu.forward of relu1 in step 2
-"""
-
-
-def test_every_instruction_has_an_entry() -> None:
-    program = tiny()
-    found = entries(program)
-    assert len(found) == len(program.instructions)
-    third = [entry for entry, it in zip(found, program.instructions, strict=True) if it.step == 3]
-    assert "".join(f"{word:8}  {text}\n" for word, text in third) == ENTRIES
-    waits = [text for (word, text), it in zip(found, program.instructions, strict=True) if isinstance(it, Wait)]
-    assert waits == [f"event {it.event}" for it in program.instructions if isinstance(it, Wait)]
-    assert sum(text.count("waits for") for _, text in found) <= len(waits) == 14
-    assert repetitions(program) == []
-
-
-def test_the_head_counts_what_was_not_prefetched_and_what_was_evicted() -> None:
-    program = tiny()
-    assert "cache" not in listing(program).split("    time")[0]
-    counts = dataclasses.replace(
-        program.counts, skipped_prefetches=2, evictions=3, hits=1, misses=4, recomputed_layers=0
-    )
-    head = " ".join(listing(dataclasses.replace(program, counts=counts)).partition("Fates")[0].split())
-    assert "no hole for a prefetch 2 times" in head
-    assert "cache 3 evictions · 1 hit and 4 misses" in head and "rebuilt" not in head
-
-
-def test_of_many_reasons_the_last_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refimpl.planner.listing.NAMES", 4)
-    program = tiny()
-    fates = {tensor: Fate("offload", "mine", f"reason {n}") for n, tensor in enumerate([*program.network.managed][:7])}
-    text = listing(dataclasses.replace(program, fates=fates)).split("Fates")[1].split("Before")[0]
-    assert [n for n in range(7) if f"reason {n} " in text] == [0, 1, 2, 3]
-    assert "and 3 maps more, for 3 other reasons" in " ".join(text.split())
-
-
 # -- which steps -------------------------------------------------------------------------------------------------------
 
 
@@ -300,11 +228,6 @@ def test_steps_are_chosen_by_number_range_or_layer() -> None:
 def test_a_step_that_is_not_there_is_refused(number) -> None:
     with raises_naming(ValueError, number, 1, 10):
         listing(tiny(), number)
-
-
-def test_a_layer_that_is_not_there_is_refused_with_the_nearest() -> None:
-    with raises_naming(NetworkError, "pool1"):
-        listing(tiny(), "pool2")
 
 
 # -- abridged ----------------------------------------------------------------------------------------------------------
@@ -356,38 +279,3 @@ def drawn() -> Program:
     b.fc(3)
     b.softmax()
     return plan(b.build(), setup(algorithms=AnyAlgorithm(3), recompute=DropSome(0.3)), machine(), 1 << 26)
-
-
-@pytest.mark.parametrize("make", [deep, drawn])
-def test_steps_count_as_alike_only_if_they_are(make) -> None:
-    program = make()
-    seen: dict[int, list[tuple[object, ...]]] = {}
-    for number, sign in enumerate(_Lister(program, detailed=False)._signatures(), start=1):
-        assert seen.setdefault(sign, outline(program, number)) == outline(program, number)
-    assert 4 < len(seen) < len(program.network.steps)
-
-
-def test_a_small_networks_listing_is_whole() -> None:
-    program = plan(build("vgg16", 1), setup(), machine(), 4 << 30)
-    text = listing(program)
-    assert set(steps_of(text)) == set(range(len(program.network.steps) + 1)) and "Abridged" not in text
-
-
-@pytest.mark.parametrize("period", [1, 2, 3])
-def test_runs_of_like_steps_beside_a_search(period) -> None:
-    signs = [1, 2, 1, 2, 1, 2, 3, 3, 3, 3, 1, 2, 3, 1, 2, 3, 1, 2]
-    found = _repeated(signs, period)
-    for start in range(len(signs)):
-        length = 0
-        while start + length + period < len(signs) and signs[start + length] == signs[start + length + period]:
-            length += 1
-        assert found[start] == length
-
-
-# -- words -------------------------------------------------------------------------------------------------------------
-
-
-def test_words_for_numbers() -> None:
-    assert [duration(s) for s in (2.5, 0.0125, 3e-6, 0.0)] == ["2.5 s", "12.5 ms", "3 µs", "0 µs"]
-    assert [duration(s) for s in (12345.6, 999.7, 0.9999)] == ["12346 s", "1000 s", "1000 ms"]
-    assert [counted(n, "copy") for n in (1, 2, 5000)] == ["1 copy", "2 copies", "5,000 copies"]

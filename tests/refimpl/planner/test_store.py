@@ -16,7 +16,7 @@ from refimpl.machine.gpus import MACHINES
 from refimpl.memory.tiers import pinned_size
 from refimpl.names.networks import build
 from refimpl.network import Step, Tensor
-from refimpl.planner import CopyIn, CopyOut, DoesNotFit, Program, plan
+from refimpl.planner import CopyIn, CopyOut, Program, plan
 from refimpl.planner.instructions import FromStore, ToStore
 from refimpl.planner.order import Block, Order
 from refimpl.planner.store import pinned_memory
@@ -24,7 +24,7 @@ from refimpl.slots.baseline import NoPrefetch
 from refimpl.slots.context import Context
 from refimpl.slots.errors import PinnedDoesNotFit
 from refimpl.vdnnpp import Compressed, OnDemand
-from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, PrefetchAhead, least_plan, machine, setup
+from tests.refimpl.modules import OffloadSome, machine, setup
 
 pytestmark = pytest.mark.vdnnpp
 
@@ -86,8 +86,6 @@ def maps() -> tuple[Tensor, Tensor]:
 
 
 FORWARD = [step for step in NETWORK.steps if step.forward]
-BACKWARD = [step for step in NETWORK.steps if not step.forward]
-SECONDS = CONVS[0].y.nbytes / 1e3  #: to compress one of the two maps
 
 
 def test_a_buffer_serves_another_map_as_many_steps_after_its_own_has_left_as_the_lag_says() -> None:
@@ -99,55 +97,6 @@ def test_a_buffer_serves_another_map_as_many_steps_after_its_own_has_left_as_the
         second = desk.copy_out(two)
         assert desk.done() == ([f"compress {one}"] if reused else [])
         assert (second.address == first.address) == reused
-
-
-def test_a_copy_into_a_buffer_waits_for_the_threads_and_they_for_the_copy_out_of_it() -> None:
-    desk, (one, two) = Desk(), maps()
-    desk.at(FORWARD[3])
-    first = desk.copy_out(one, seconds=5.0)
-    second = desk.copy_out(two, seconds=5.0)
-    assert second.address == first.address
-    assert desk.order.waits == 2
-    assert desk.clock.now[OUT] == pytest.approx(5.0 + SECONDS + 5.0)
-    assert desk.maps_bytes == pinned_size(one.nbytes)
-
-
-def test_a_map_whose_buffer_no_other_took_stays_raw() -> None:
-    desk, (one, two) = Desk(Compressed(lag=1)), maps()
-    desk.at(FORWARD[3])
-    desk.copy_out(one)
-    buffer = desk.copy_out(two)
-    desk.at(BACKWARD[0])
-    assert desk.copy_in(two) is buffer
-    desk.copy_in(one)
-    assert desk.done() == []
-
-
-def test_a_map_comes_back_through_the_store() -> None:
-    desk, (one, two) = Desk(), maps()
-    desk.at(FORWARD[3])
-    desk.copy_out(one)
-    desk.copy_out(two)  # over the first
-    desk.at(BACKWARD[0])
-    assert desk.done()[1:] == []  # no map took the second one's buffer, and there is no room for the first
-    desk.copy_in(two)
-    desk.at(BACKWARD[1])
-    assert desk.done()[1:] == [f"decompress {one}"]
-    desk.copy_in(one)
-    assert desk.maps_bytes == pinned_size(one.nbytes)
-    assert desk.host.counts == {
-        "compressed_bytes": one.nbytes,
-        "stored_bytes": sum(it.planned for it in desk.order.draft if isinstance(it, ToStore)),
-    }
-
-
-def test_a_map_asked_for_before_its_turn_is_decompressed_at_once() -> None:
-    desk, (one, two) = Desk(), maps()
-    desk.at(FORWARD[3])
-    desk.copy_out(one)
-    desk.copy_out(two)
-    desk.copy_in(one)
-    assert desk.done()[1:] == [f"compress {two}", f"decompress {one}"]
 
 
 def test_what_is_written_again_is_neither_compressed_nor_there() -> None:
@@ -168,80 +117,7 @@ def test_what_is_written_again_is_neither_compressed_nor_there() -> None:
     assert desk.host.has(one) and desk.maps_bytes == pinned_size(one.nbytes)
 
 
-def test_a_revived_map_is_not_decompressed() -> None:
-    desk, (one, two) = Desk(), maps()
-    desk.at(FORWARD[3])
-    desk.copy_out(one)
-    desk.copy_out(two)
-    desk.copy_in(two)
-    desk.device.add(one)
-    desk.at(BACKWARD[0])
-    assert desk.done() == [f"compress {one}"]
-
-
-def test_the_oldest_buffer_is_reused_first_and_none_where_the_limit_leaves_room() -> None:
-    for limit, address in ((2, 0), (3, 2)):
-        desk, (one, two) = Desk(limited(limit)), maps()
-        desk.at(FORWARD[3])
-        first = desk.copy_out(one)
-        desk.copy_out(two)
-        third = desk.copy_out(CONVS[2].y)
-        assert third.address == first.address + address * pinned_size(one.nbytes)
-        assert desk.done() == ([f"compress {one}"] if limit == 2 else [])
-
-
 # -- a limit -----------------------------------------------------------------------------------------------------------
-
-
-def limited(buffers: float, module: Any = Compressed) -> Any:
-    return module(limit=int(buffers * pinned_size(CONVS[0].y.nbytes)))
-
-
-def test_at_the_limit_a_copy_waits_for_the_oldest_map_to_be_compressed() -> None:
-    desk, (one, two) = Desk(limited(1.5)), maps()
-    desk.at(FORWARD[3])
-    first = desk.copy_out(one)
-    second = desk.copy_out(two)
-    assert desk.done() == [f"compress {one}"]
-    assert second.address == first.address
-    assert desk.clock.now[OUT] == pytest.approx(SECONDS)
-    assert desk.maps_bytes == pinned_size(one.nbytes)
-
-
-def test_at_the_limit_what_was_decompressed_ahead_makes_room_again() -> None:
-    desk, (one, two) = Desk(limited(2)), maps()
-    desk.at(FORWARD[3])
-    desk.copy_out(one)
-    desk.copy_out(two)
-    third = CONVS[2].y
-    desk.copy_out(third)
-    desk.at(BACKWARD[0])
-    desk.copy_in(two)
-    desk.copy_in(one)
-    desk.copy_in(third)
-    assert desk.maps_bytes <= 2 * pinned_size(one.nbytes)
-
-
-def test_at_the_limit_an_outdated_copy_makes_room() -> None:
-    desk, (one, two) = Desk(limited(1.5, OnDemand)), maps()
-    desk.at(FORWARD[3])
-    first = desk.copy_out(one)
-    desk.host.outdate(one)
-    second = desk.copy_out(two)
-    assert second.address == first.address and not desk.host.has(one)
-    assert desk.maps_bytes == pinned_size(one.nbytes)
-
-
-def test_it_does_not_fit_where_nothing_is_compressed_or_can_be() -> None:
-    for module in (limited(1.5, OnDemand), limited(0.5)):
-        desk, (one, two) = Desk(module), maps()
-        desk.at(FORWARD[3])
-        with pytest.raises(DoesNotFit) as caught:
-            desk.copy_out(one)
-            desk.copy_out(two)
-        assert isinstance(caught.value, PinnedDoesNotFit)
-        assert "of pinned memory" in str(caught.value) and "\n" not in str(caught.value)
-        assert caught.value.asked > caught.value.largest_hole >= 0
 
 
 def test_least_pinned_memory() -> None:
@@ -273,23 +149,3 @@ def test_least_pinned_memory() -> None:
 
 def fixed(program: Program) -> int:
     return sum(pinned_size(tensor.nbytes) for tensor in program.pinned)
-
-
-# -- together with what evicts, revives and rebuilds -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("join", [False, True])
-@pytest.mark.parametrize("limit", [None, 200 << 10])
-@pytest.mark.parametrize("cache", ["evicts", "rebuilds"])
-def test_compression_beside_a_cache_and_a_recompute(join: bool, limit: int | None, cache: str) -> None:
-    """Within tight budgets maps leave more than once, are fetched on demand, and are revived."""
-    network = build("tiny-inception:vdnnpp", 2)
-    modules: dict[str, Any] = {"cache": LastUsed(), "offload": OffloadSome(0.6, 3, early=True)}
-    if cache == "rebuilds":
-        modules["recompute"] = DropSome(0.4, 2, ("pool", "concat", "conv"))
-    wanted = setup(**modules, prefetch=PrefetchAhead(3, "early"), pinned=Compressed(limit=limit), join=join)
-    on = dataclasses.replace(machine(1e8), host_rate=1e9)
-    program = least_plan(network, wanted, on, 0.1)
-    assert program.counts.compressed_bytes > 0
-    assert limit is None or program.pinned_bytes <= fixed(program) + limit
-    program.verify()

@@ -1,26 +1,44 @@
-"""`verify` on right programs: its proof, its warnings, and that its work grows with the program's length."""
+"""`verify`: its proof and its warnings of right programs, and faults planted by hand, each found and named."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import pytest
 
-from refimpl.network import Builder
-from refimpl.planner import COMPUTE, Launch, Program, Record, plan
-from refimpl.planner.instructions import Wait
+from refimpl.machine import Tier
+from refimpl.network import Builder, Tensor
+from refimpl.planner import COMPUTE, Allocate, CopyIn, CopyOut, Free, Instruction, Launch, Program, Record, Wait, plan
+from refimpl.planner.instructions import HOST_STREAM, ToStore
 from refimpl.planner.verify import Proof
-from refimpl.planner.verify.check import Check
+from refimpl.superneurons import UnifiedTensorPool
+from tests.messages import lacks
 from tests.refimpl.modules import (
     AnyAlgorithm,
     DropSome,
-    LastUsed,
-    OffloadSome,
-    least_plan,
     machine,
     setup,
 )
-from tests.refimpl.planner.mutations import MOVING, at, find, inserted, refused, small_network, small_program
+from tests.refimpl.planner.mutations import (
+    COMPRESSING,
+    MOVING,
+    at,
+    changed,
+    find,
+    inserted,
+    more_pinned,
+    moved,
+    refused,
+    small_network,
+    small_program,
+    tensor,
+    through_the_host,
+    with_instructions,
+    without,
+)
 
 # -- right programs ----------------------------------------------------------------------------------------------------
 
@@ -40,24 +58,6 @@ def test_the_proof_says_what_was_checked() -> None:
     assert proof.peak_bytes == planned.peak_bytes
     assert proof.warnings == ()
     assert str(proof).startswith(f"right: {len(ops)} instructions")
-
-
-@pytest.mark.parametrize(
-    "modules",
-    [
-        {},
-        {"offload": OffloadSome(0.6, 1, early=True), "cache": LastUsed()},
-        {"recompute": DropSome(), "offload": OffloadSome(), "join": True},
-        {"recompute": DropSome(frugal=True), "cache": LastUsed(), "algorithms": AnyAlgorithm(3)},
-        {**MOVING, "copy_streams": "shared"},
-    ],
-)
-def test_what_is_planned_is_right(modules: dict[str, object]) -> None:
-    least_plan(small_network(), setup(**modules), machine(1e8), 0.1).verify()
-
-
-def test_inference_is_right_too() -> None:
-    plan(small_network().inference(), setup(), machine(), 1 << 26).verify()
 
 
 def test_batch_normalisation_and_dropout_may_be_rebuilt_without_their_lasting_changes() -> None:
@@ -94,42 +94,412 @@ def test_a_wait_that_is_implied_and_events_nobody_waits_for() -> None:
     assert second.endswith("no stream waits for it")
 
 
-def test_a_copy_that_is_never_read() -> None:
-    planned = small_program(**MOVING)
-    index = find(planned, "copy in", "conv1")
-    twice = inserted(planned, index, planned.instructions[index])
-    (warning,) = twice.verify().warnings
-    assert warning.startswith(f"instruction {index} (copy in of conv1 on in; ")
-    assert warning.endswith("its copy is never read")
+# -- faults planted by hand, rule by rule: `verify` finds each, and names what it concerns -----------------------------
 
 
-# -- linear ------------------------------------------------------------------------------------------------------------
+PLENTY = 1 << 26
+OUT, IN = 1, 2  #: streams
+
+# -- right programs to spoil -------------------------------------------------------------------------------------------
 
 
-def deep(blocks: int) -> Program:
-    b = Builder("deep", (1, 3, 8, 8))
-    b.conv(8, 3, pad=1)
-    for _ in range(blocks):
-        x = b.relu()
-        b.conv(4, 1)
-        b.batchnorm()
-        b.relu()
-        b.conv(8, 3, pad=1)
-        b.join(x, b.batchnorm())
-    b.fc(3)
-    b.softmax()
-    wanted = setup(recompute=DropSome(0.4, 1, ("relu", "batchnorm")), **MOVING)
-    return plan(b.build(), wanted, machine(), 1 << 30)
+def with_workspace() -> Program:
+    programs = (small_program(algorithms=AnyAlgorithm(seed)) for seed in range(20))
+    return next(one for one in programs if any(isinstance(it, Launch) and it.workspace for it in one.instructions))
 
 
-def work(program: Program) -> int:
-    check = Check(program)
-    check.run()
-    return check.device.free_bytes.moved + check.pinned.free_bytes.moved + check.order.accesses
+def in_tiers(*tiers: Tier) -> Program:
+    return plan(small_network(), setup(**MOVING | {"pinned": UnifiedTensorPool()}), machine().with_tiers(tiers), PLENTY)
 
 
-def test_the_work_grows_with_the_length_of_the_program() -> None:
-    short, long = deep(10), deep(80)
-    longer = len(long.instructions) / len(short.instructions)
-    assert longer > 6
-    assert work(long) < 1.2 * longer * work(short)
+PROGRAMS: dict[str, Callable[[], Program]] = {
+    "plain": small_program,
+    "moving": lambda: small_program(**MOVING),
+    "compressing": lambda: small_program(**COMPRESSING),  # conv1 and conv2 take turns in one pinned buffer
+    "rebuilding": lambda: small_program(recompute=DropSome()),
+    "workspace": with_workspace,
+    "ranks": lambda: plan(small_network().data_parallel(2), setup(**MOVING), machine(), PLENTY),
+    "tiers": lambda: in_tiers(Tier("peer"), Tier("host")),
+}
+
+
+@cache
+def right(name: str) -> Program:
+    program = PROGRAMS[name]()
+    program.verify()
+    return program
+
+
+# -- ways to spoil one -------------------------------------------------------------------------------------------------
+
+Spoil = Callable[[Program], Program]
+
+
+def edit(op: str, name: str = "", **fields: Any) -> Spoil:
+    """The first such instruction with other fields; a field may be a function of the instruction."""
+
+    def spoil(program: Program) -> Program:
+        index = find(program, op, name)
+        it = program.instructions[index]
+        found = {field: value(it) if callable(value) else value for field, value in fields.items()}
+        return changed(program, index, **found)
+
+    return spoil
+
+
+def leave_out(op: str, name: str = "", **which: Any) -> Spoil:
+    return lambda program: without(program, find(program, op, name, **which))
+
+
+def twice(op: str, name: str, **fields: Any) -> Spoil:
+    """The instruction a second time, directly after itself, perhaps with other fields."""
+
+    def spoil(program: Program) -> Program:
+        index = find(program, op, name)
+        return inserted(program, index + 1, dataclasses.replace(program.instructions[index], **fields))
+
+    return spoil
+
+
+def to(op: str, name: str, other: str, other_name: str) -> Spoil:
+    """The instruction moved in front of another one, or after it if that comes later."""
+    return lambda program: moved(program, find(program, op, name), find(program, other, other_name))
+
+
+def of_program(**fields: Callable[[Program], Any]) -> Spoil:
+    return lambda program: dataclasses.replace(program, **{name: make(program) for name, make in fields.items()})
+
+
+def no_wait_before(op: str, name: str, on: str | None = None) -> Spoil:
+    """Without the last wait in front of an instruction, or the last one there for the stream `on`."""
+
+    def spoil(program: Program) -> Program:
+        recorded = {it.event: program.streams[it.stream] for it in program.instructions if isinstance(it, Record)}
+        index = find(program, op, name)
+        while not (isinstance(it := program.instructions[index], Wait) and on in (None, recorded[it.event])):
+            index -= 1
+        return without(program, index)
+
+    return spoil
+
+
+def no_wait_at_the_end(program: Program) -> Program:
+    end = find(program, "copy out", "losses")
+    return with_instructions(program, [it for i, it in enumerate(program.instructions) if i < end or it.op != "wait"])
+
+
+def first_launch(make: Callable[[Program], Instruction]) -> Spoil:
+    """One more instruction in front of the first launch."""
+    return lambda program: inserted(program, find(program, "launch"), make(program))
+
+
+def weight(program: Program) -> tuple[Tensor, int]:
+    found = tensor(program, "conv1.w")
+    return found, program.resident[found]
+
+
+def labels_copied_out(program: Program) -> Program:
+    labels = program.network.labels
+    copy = CopyOut(14, labels, program.resident[labels], program.pinned[labels], labels.nbytes, OUT)
+    return inserted(program, len(program.instructions), copy)
+
+
+def one_buffer_for_two_maps(program: Program) -> Program:
+    host = at(program, find(program, "copy out", "conv1"), CopyOut).pinned_address
+    for op in ("copy out", "copy in"):
+        program = changed(program, find(program, op, "conv2"), pinned_address=host)
+    return program
+
+
+def two_blocks_overlap(program: Program) -> Program:
+    """conv2's block moves onto the end of conv1's; everything else about it is consistent."""
+    mine, other = (at(program, find(program, "allocate", name), Allocate) for name in ("conv2", "conv1"))
+    there = other.address + other.nbytes - 512
+    instructions: list[Instruction] = []
+    for it in program.instructions:
+        if isinstance(it, (Allocate, Free)) and it.tensor is mine.tensor:
+            it = dataclasses.replace(it, address=there)
+        elif isinstance(it, Launch):
+            pairs = zip(it.call.operands, it.addresses, strict=True)
+            it = dataclasses.replace(it, addresses=tuple(there if t is mine.tensor else a for t, a in pairs))
+        instructions.append(it)
+    return with_instructions(program, instructions)
+
+
+def with_choice(**fields: Any) -> Spoil:
+    """Another choice where there is a workspace; the workspace has its size."""
+
+    def spoil(program: Program) -> Program:
+        index, it = first_with_workspace(program)
+        choice = dataclasses.replace(it.choice, **fields)
+        space = (it.workspace[0], choice.workspace_bytes) if choice.workspace_bytes else None
+        return changed(program, index, choice=choice, workspace=space)
+
+    return spoil
+
+
+def with_space(space: Callable[[Any], Any]) -> Spoil:
+    def spoil(program: Program) -> Program:
+        index, it = first_with_workspace(program)
+        return changed(program, index, workspace=space(it))
+
+    return spoil
+
+
+def first_with_workspace(program: Program) -> tuple[int, Any]:
+    return next((i, it) for i, it in enumerate(program.instructions) if isinstance(it, Launch) and it.workspace)
+
+
+def rebuilt_by_another_algorithm(program: Program) -> Program:
+    index = find(program, "launch", "conv.forward", rebuild=True)
+    it = at(program, index, Launch)
+    offered = program.machine.choices(it.call)
+    other = next(one for one in offered if one.algorithm != it.choice.algorithm and not one.workspace_bytes)  # type: ignore[union-attr]
+    return changed(program, index, choice=other)
+
+
+def weight_from_before_its_update(program: Program) -> Program:
+    program, host = more_pinned(program, 1 << 12)
+    found, address = weight(program)
+    place = (found, address, host, found.nbytes, COMPUTE)
+    program = inserted(program, len(program.instructions), CopyIn(14, *place))
+    return inserted(program, find(program, "launch"), CopyOut(1, *place))
+
+
+def a_strangers_call(program: Program) -> Program:
+    calls = (call for step in small_network().steps for call in step.calls)
+    return edit("launch", "pool.forward", call=next(call for call in calls if call.function == "pool.forward"))(program)
+
+
+def crooked(address: Any) -> Spoil:
+    return lambda program: edit("compress", "", **{address: (1 << 19) + 2})(
+        dataclasses.replace(program, pinned_bytes=1 << 20, store_bytes=1 << 20)
+    )
+
+
+def another_maps_store(program: Program) -> Program:
+    mine = find(program, "compress", "conv1")
+    other = next(it for it in program.instructions if isinstance(it, ToStore) and it.tensor.name != "conv1")
+    return changed(program, mine, store_address=other.store_address)
+
+
+#: What is wrong: the program, what spoils it, the rule that finds it, and what the message names.
+FAULTS: dict[str, tuple[str, Spoil, int, tuple[object, ...]]] = {
+    # 1: order
+    "an event that was never recorded": ("moving", edit("wait", event=999), 1, (999,)),
+    "an event of the iteration before": (
+        "moving",
+        first_launch(lambda p: Wait(1, COMPUTE, at(p, find(p, "record", last=True), Record).event)), 1, ("wait",),
+    ),
+    "the second iteration does not wait for the first": ("moving", no_wait_at_the_end, 1, ("second",)),
+    "a kernel on a stream for copies": ("moving", edit("launch", stream=1), 1, ("conv.forward", "out", "compute")),
+    "a copy on the network's stream": (
+        "ranks", lambda p: edit("copy out", "conv1", stream=p.streams.index("network"))(p), 1, ("network",),
+    ),
+    "a stream that is not there": ("moving", edit("copy out", stream=3), 1, ("stream", 3)),
+    "a buffer overwritten before its map is compressed": (
+        "compressing", no_wait_before("copy out", "conv2", "host"), 1, ("compress", "conv1", "out", "host"),
+    ),
+    "a map compressed before it has left": ("compressing", no_wait_before("compress", "conv1"), 1, ("host", "out")),
+    "a copy in before its map is decompressed": ("compressing", no_wait_before("copy in", "conv1"), 1, ("in", "host")),
+    "a buffer overwritten before its map is back": (
+        "compressing", no_wait_before("decompress", "conv1"), 1, ("host", "in"),
+    ),
+    "threads at work on a GPU's stream": ("compressing", edit("compress", stream=0), 1, ("host",)),
+    "a kernel on the threads' stream": (
+        "compressing", lambda p: edit("launch", stream=p.streams.index(HOST_STREAM))(p), 1, ("host",),
+    ),
+    "a thread's stream that is not the last": (
+        "compressing", of_program(streams=lambda p: ("compute", "host", "out", "in")), 1, (),
+    ),
+    "two streams of one name": ("compressing", of_program(streams=lambda p: ("compute", "out", "out", "host")), 1, ()),
+    # 2: lifetime
+    "freed twice": ("plain", twice("free", "conv1"), 2, ("free", "conv1")),
+    "used after it was freed": ("plain", to("free", "conv1", "launch", "relu.backward"), 2, ("free", "conv1")),
+    "used before it is allocated": ("plain", to("allocate", "conv2", "launch", "pool.forward"), 2, ("conv2",)),
+    "two blocks overlap": ("plain", two_blocks_overlap, 2, ("conv2",)),
+    "a block before the arena": ("plain", edit("allocate", "conv2", address=-8192), 2, ("conv2",)),
+    "a block after the arena": ("plain", edit("allocate", "conv2", address=PLENTY), 2, ("conv2",)),
+    "a block freed in part": ("plain", edit("free", "conv1", nbytes=1536), 2, ("free", "conv1", 1536, 2048)),
+    "a block smaller than its tensor": ("plain", edit("allocate", "conv2", nbytes=1536), 2, ("conv2", 1536, 2048)),
+    "fewer addresses than operands": (
+        "plain", edit("launch", "pool.forward", addresses=lambda it: it.addresses[:1]), 2,
+        ("1 address for 2 operands", "pool.forward"),
+    ),
+    "a weight freed": ("plain", first_launch(lambda p: Free(1, *weight(p), 512, 1)), 2, ("free", "conv1.w")),
+    "a weight allocated": ("plain", first_launch(lambda p: Allocate(1, *weight(p), 512)), 2, ("allocate", "conv1.w")),
+    "two weights at one address": (
+        "plain", of_program(resident=lambda p: dict.fromkeys(p.resident, next(iter(p.resident.values())))), 2, (),
+    ),
+    "a weight without an address": ("plain", of_program(resident=lambda p: dict([*p.resident.items()][1:])), 2, ()),
+    "an address for a map that does not stay": (
+        "plain", of_program(resident=lambda p: dict(p.resident) | {p.network.managed[-1]: p.arena_bytes}), 2, (),
+    ),
+    "an address that is no multiple of four": (
+        "plain", of_program(resident=lambda p: {t: address + 2 for t, address in p.resident.items()}), 2, (4,),
+    ),
+    "a result outside of pinned memory": (
+        "plain", of_program(pinned=lambda p: dict(p.pinned) | {p.network.losses: p.pinned_bytes}), 2, ("losses",),
+    ),
+    "a copy over the batch": (
+        "moving", lambda p: edit("copy out", "conv1", pinned_address=p.pinned[p.network.labels])(p), 2, ("conv1",),
+    ),
+    "labels copied out": ("moving", labels_copied_out, 2, ("labels",)),
+    "a copy from elsewhere": ("moving", edit("copy in", "conv1", pinned_address=lambda it: it.pinned_address + 512), 2,
+                              ("conv1",)),
+    "a copy of what never left": ("moving", leave_out("copy out", "conv1"), 2, ("conv1", "pinned")),
+    "one buffer for two maps": ("moving", one_buffer_for_two_maps, 2, ("conv1", "conv2")),
+    "a copy of a part": ("moving", edit("copy out", "conv1", nbytes=100), 2, ("conv1", 100, 2048)),
+    "no workspace": ("workspace", with_space(lambda it: None), 2, ()),
+    "a workspace that is too small": (
+        "workspace", with_space(lambda it: (it.workspace[0], it.workspace[1] - 4)), 2, (),
+    ),
+    "a map for a workspace": ("workspace", with_space(lambda it: (it.addresses[0], it.workspace[1])), 2, ()),
+    "a tier that is not there": ("tiers", edit("copy out", "conv1", tier="remote"), 2, ("conv1", "no remote tier")),
+    "compressed before it has left": ("compressing", to("compress", "conv1", "copy out", "conv1"), 2, ("conv1",)),
+    "copied in before it is decompressed": (
+        "compressing", to("decompress", "conv1", "copy in", "conv1"), 2, ("conv1", "pinned"),
+    ),
+    "decompressed without being compressed": ("compressing", leave_out("compress", "conv1"), 2, ("conv1", "store")),
+    "the store of the iteration before": (
+        "compressing",
+        first_launch(lambda p: dataclasses.replace(p.instructions[find(p, "decompress", "conv1")], step=1)), 2,
+        ("conv1", "store"),
+    ),
+    "another map's store": ("compressing", another_maps_store, 2, ()),
+    "compressed from elsewhere": (
+        "compressing", edit("compress", "conv1", pinned_address=lambda it: it.pinned_address + 512), 2, ("conv1",),
+    ),
+    "decompressed to nowhere": ("compressing", edit("decompress", "conv1", pinned_address=1 << 30), 2, ("conv1",)),
+    "decompressed over the batch": (
+        "compressing", lambda p: edit("decompress", "conv1", pinned_address=p.pinned[p.network.input])(p), 2,
+        ("conv1",),
+    ),
+    "a store that is too small": ("compressing", of_program(store_bytes=lambda p: p.store_bytes - 512), 2, ("store",)),
+    "other bytes than the map has": ("compressing", edit("compress", "conv1", nbytes=512), 2, ("conv1", 2048)),
+    "a crooked address in pinned memory": ("compressing", crooked("pinned_address"), 2, ()),
+    "a crooked address in the store": ("compressing", crooked("store_address"), 2, ()),
+    # 3: values
+    "a workspace of no offered size": ("workspace", with_choice(workspace_bytes=4), 3, (4,)),
+    "a choice without its workspace": ("workspace", with_choice(workspace_bytes=0), 3, (0,)),
+    "an algorithm that is not offered": ("workspace", with_choice(algorithm="another"), 3, ("another",)),
+    "a weight from before its update": ("plain", weight_from_before_its_update, 3, ("conv1.w", "sgd.update")),
+    "a rebuild from what it has overwritten": ("plain", twice("launch", "relu.forward", rebuild=True), 3, ("conv1",)),
+    "a rebuild that begins too late": ("rebuilding", leave_out("launch", "conv.forward", rebuild=True), 3, ()),
+    "a rebuild with another algorithm": ("rebuilding", rebuilt_by_another_algorithm, 3, ("conv.forward",)),
+    "no algorithm": ("plain", edit("launch", "conv.forward", choice=None), 3, ("conv.forward", "algorithm")),
+    "an algorithm for a pooling": (
+        "plain",
+        lambda p: edit("launch", "pool.forward", choice=at(p, find(p, "launch", "conv.forward"), Launch).choice)(p), 3,
+        ("pool.forward", "algorithm"),
+    ),
+    "a call run twice": ("plain", twice("launch", "conv.forward"), 3, ("conv.forward",)),
+    "a gradient taken twice": ("plain", twice("launch", "relu.backward"), 3, ("relu.backward",)),
+    "an update made twice": ("plain", twice("launch", "sgd.update"), 3, ("sgd.update",)),
+    "a backward call rebuilt": (
+        "plain", twice("launch", "relu.backward", rebuild=True), 3, ("rebuild", "relu.backward"),
+    ),
+    "a call of another network": ("plain", a_strangers_call, 3, ("pool.forward",)),
+    "a missing call": ("plain", leave_out("launch", "conv.backward_filter", last=True), 3, ("conv1",)),
+    "a batch that never came": ("plain", leave_out("copy in", "input"), 3, ("input",)),
+    "labels that never came": ("plain", leave_out("copy in", "labels"), 3, ("labels",)),
+    "a result that never comes out": ("plain", leave_out("copy out", "losses"), 3, ("losses",)),
+    # 4 and 5: release, and the budget
+    "a leak": ("plain", leave_out("free", last=True), 4, ()),
+    "a byte over the budget": ("plain", of_program(budget=lambda p: p.peak_bytes - 1), 5, ()),
+    "an arena larger than the budget": (
+        "plain", of_program(budget=lambda p: p.arena_bytes, arena_bytes=lambda p: p.arena_bytes + 512), 5, (),
+    ),
+    "a peak that is another": ("plain", of_program(peak_bytes=lambda p: p.peak_bytes + 512), 5, ()),
+    "a tier larger than the machine's": (
+        "tiers", of_program(machine=lambda p: machine().with_tiers([Tier("peer", 512), Tier("host")])), 5,
+        ("the peer tier", 512),
+    ),
+    "a tier that the machine lacks": ("tiers", of_program(machine=lambda p: machine()), 5, ("the peer tier",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_is_found_and_named(fault: str) -> None:
+    name, spoil, rule, says = FAULTS[fault]
+    assert refused(spoil(right(name)), *says).rule == rule
+
+
+# -- what a refusal has for a program that reads it --------------------------------------------------------------------
+
+
+def bounced(program: Program) -> tuple[Program, int]:
+    """conv1 goes out and back in, and conv2 goes out through the same pinned buffer.  And the index of what is new."""
+    one, two = tensor(program, "conv1"), tensor(program, "conv2")
+    index = find(program, "launch", "pool.forward") + 1
+    step = program.instructions[index - 1].step
+    program, host = more_pinned(program, one.nbytes)
+    first, second = (at(program, find(program, "allocate", name), Allocate).address for name in ("conv1", "conv2"))
+    new: list[Instruction] = [
+        Record(step, COMPUTE, 100), Wait(step, OUT, 100), CopyOut(step, one, first, host, one.nbytes, OUT),
+        Record(step, OUT, 101), Wait(step, IN, 101), CopyIn(step, one, first, host, one.nbytes, IN),
+        Record(step, IN, 102), Wait(step, OUT, 102), CopyOut(step, two, second, host, two.nbytes, OUT),
+        Record(step, OUT, 103), Wait(step, COMPUTE, 103),
+    ]  # fmt: skip
+    return inserted(program, index, *new), index
+
+
+def test_a_pinned_buffer_overwritten_too_early() -> None:
+    planned, start = bounced(small_program())
+    unread = f"instruction {start + 8} (copy out of conv2 on out; step 5, pool1): its copy is never read"
+    assert unread in planned.verify().warnings
+    found = refused(without(planned, start + 7))
+    assert (found.rule, found.missing, found.layer) == (1, ("out", "in"), "pool1")
+    assert (found.first, found.second) == (planned.instructions[start + 5], planned.instructions[start + 8])
+    assert found.tensor is tensor(planned, "conv2")
+    assert lacks(str(found), "conv2", "out", "copy in", "conv1") == []
+
+
+@pytest.mark.parametrize(("wait", "missing"), [(1, ("out", "compute")), (4, ("in", "out")), (10, ("compute", "in"))])
+def test_every_other_wait_of_that_is_needed(wait: int, missing: tuple[str, str]) -> None:
+    planned, start = bounced(small_program())
+    found = refused(without(planned, start + wait))
+    assert (found.rule, found.missing) == (1, missing)
+
+
+def test_a_block_freed_untouched_and_used_again_by_another_stream() -> None:
+    """A map's bytes go to a block that nothing touches, and then to a third: it must still wait for the map's copy."""
+    planned = small_program()
+    planned, host = more_pinned(planned, 1 << 12)
+    index, free, reuse = next(
+        (index, free, reuse)
+        for index, free in enumerate(planned.instructions)
+        for reuse in planned.instructions[index:]
+        if isinstance(free, Free) and isinstance(reuse, Allocate) and free.address == reuse.address
+    )
+    step, gone = free.step, free.tensor
+    untouched = Tensor("untouched", (1,), "map", managed=True)
+    space = (step, untouched, free.address, free.nbytes)
+    new = (
+        Record(step, COMPUTE, 100), Wait(step, OUT, 100), CopyOut(step, gone, free.address, host, gone.nbytes, OUT),
+        Record(step, OUT, 101), free, Allocate(*space), Free(*space, step),
+    )  # fmt: skip
+    spoilt = inserted(without(planned, index), index, *new)
+    found = refused(spoilt)
+    assert (found.rule, found.missing, found.tensor) == (1, ("compute", "out"), reuse.tensor)
+    assert found.first is new[2]
+    inserted(spoilt, index + len(new), Wait(step, COMPUTE, 101)).verify()
+
+
+def test_a_stale_copy_is_found_where_it_is_read() -> None:
+    """conv1 is offloaded before relu1 changes it in place, and fetched afterwards."""
+    planned, host = more_pinned(small_program(), 1 << 12)
+    map_, address = tensor(planned, "conv1"), at(planned, find(planned, "allocate", "conv1"), Allocate).address
+    relu = find(planned, "launch", "relu.forward")
+    step = planned.instructions[relu].step
+    out = CopyOut(step, map_, address, host, map_.nbytes, COMPUTE)
+    back = CopyIn(step, map_, address, host, map_.nbytes, COMPUTE)
+    inserted(planned, relu, out, back).verify()
+    stale = inserted(inserted(planned, relu + 1, back), relu, out)
+    found = refused(stale)
+    assert (found.rule, found.tensor, found.layer, found.first) == (3, map_, "conv2", back)
+    assert lacks(str(found), "conv.forward", "relu.forward") == []
+
+
+def test_order_through_the_threads_without_any_work() -> None:
+    through_the_host(right("compressing")).verify()
