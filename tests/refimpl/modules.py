@@ -362,6 +362,12 @@ def machine(link: float = 12.8e9) -> Machine:
     return dataclasses.replace(MACHINES["titan-x"].with_catalogue("own"), link=link, copy_start_seconds=0.0)
 
 
+def leaving(network: Network, module: slots.Offload) -> dict[str, str]:
+    """Map → the layer whose forward sends it out."""
+    bound = module.bind(Context(network, MACHINES["titan-x"]))
+    return {x.name: step.layer.name for step in network.steps for x in bound.leaves(step)}
+
+
 def instructions_of(program: Program) -> list[str]:
     """Every instruction with all its fields; of a choice the algorithm alone, for its seconds are the machine's."""
     found = []

@@ -7,22 +7,18 @@ from functools import lru_cache
 
 import pytest
 
-from refimpl.accudnn import AccUDNN, Model
+from refimpl.accudnn import Model
 from refimpl.accudnn.choice import choose
 from refimpl.accudnn.dynamic import MOST_PLANS
 from refimpl.combined.fixed import FixedAddresses
 from refimpl.combined.papers import ACCUDNN
-from refimpl.machine import MACHINES, Machine
-from refimpl.memory import UNLIMITED, BestFit
+from refimpl.machine import MACHINES
+from refimpl.memory import UNLIMITED
 from refimpl.names import by_name, presets
 from refimpl.names.largest_batch import attempt, unlimited_baseline
-from refimpl.names.least_budget import remedies
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import Context, DoesNotFit, Program, Setup, SetupError, plan
-from refimpl.planner.loop import Planner
-from refimpl.report.tables import tried_table
-from refimpl.slots.search import Trial
 from refimpl.studies.reproduce.accudnn.figures import budget_at
 from tests.messages import raises_naming
 from tests.refimpl.accudnn.chains import FIVE
@@ -35,20 +31,11 @@ GIB, MIB = 1 << 30, 1 << 20
 OTHERS = ("vdnn-dyn", "vdnnpp-dyn", "superneurons")
 
 #: Iteration over the unlimited baseline's, by the share x of the way from the model's least to the baseline's pool.
-#: Calculated once, with a throw-away experiment; nothing here is the paper's.
-CELLS: dict[tuple[str, str, int], dict[float, float]] = {
-    ("titan-x", "vgg16", 128): {0.2: 1.07, 0.35: 1.01, 0.5: 1.00},
-    ("titan-x", "vgg16", 256): {0.1: 1.10, 0.2: 1.09, 0.35: 1.00},
-    ("titan-x", "resnet50", 64): {0.1: 1.20, 0.2: 1.09, 0.35: 1.00},
-    ("titan-x", "resnet101", 48): {0.1: 1.11, 0.2: 1.04, 0.35: 1.00},
-    ("titan-x", "resnet152", 32): {0.1: 1.07, 0.2: 1.01, 0.35: 1.00},
-    ("titan-x", "inceptionv4", 32): {0.1: 1.04, 0.2: 1.01, 0.35: 1.00},
-    ("titan-x", "alexnet", 256): {0.2: 1.22, 0.35: 1.09, 0.5: 1.04},
-    ("k40c", "vgg16", 128): {0.2: 1.09, 0.35: 1.02, 0.5: 1.00},
-    ("k40c", "resnet50", 64): {0.2: 1.16, 0.35: 1.09, 0.5: 1.00},
+#: Calculated once, with a throw-away experiment; nothing here is the paper's.  `reproduce accudnn` has more networks.
+CELLS: dict[tuple[str, int], dict[float, float]] = {
+    ("vgg16", 128): {0.2: 1.07, 0.35: 1.01, 0.5: 1.00},
+    ("alexnet", 256): {0.2: 1.22, 0.35: 1.09, 0.5: 1.04},
 }
-QUICK = {("titan-x", "vgg16", 128), ("titan-x", "alexnet", 256)}
-DEEP = {("titan-x", "resnet50", 64)}
 
 
 @lru_cache(maxsize=4)
@@ -56,22 +43,10 @@ def built(name: str, batch: int) -> Network:
     return build(name, batch)
 
 
-def marks(cell: tuple[str, str, int], x: float) -> list[pytest.MarkDecorator]:
-    """The suite plans a deep network within one budget; the campaign all within all, as `reproduce accudnn` does."""
-    return [] if cell in QUICK else [pytest.mark.slow] if cell in DEEP and x == 0.2 else [pytest.mark.campaign]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("cell", "x"),
-    [
-        pytest.param(cell, x, marks=marks(cell, x), id=f"{'-'.join(map(str, cell))}-{x}")
-        for cell, row in CELLS.items()
-        for x in row
-    ],
-)
-def test_iterations_within_a_budget(cell: tuple[str, str, int], x: float) -> None:
-    network, machine = built(*cell[1:]), MACHINES[cell[0]]
+@pytest.mark.parametrize(("cell", "x"), [(cell, x) for cell, row in CELLS.items() for x in row])
+def test_iterations_within_a_budget(cell: tuple[str, int], x: float) -> None:
+    network, machine = built(*cell), TITAN_X
     budget, baseline = budget_at(network, machine, x), unlimited_baseline(network, machine)
     program = plan(network, presets.setup("accudnn"), machine, budget)
     program.verify()
@@ -85,7 +60,7 @@ def test_iterations_within_a_budget(cell: tuple[str, str, int], x: float) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "batch"), [("alexnet", 256), ("vgg16", 64), ("tiny-vgg", 32), ("tiny-resnet", 32)])
+@pytest.mark.parametrize(("name", "batch"), [("tiny-vgg", 32), ("tiny-resnet", 32)])
 def test_wherever_vdnn_dyn_fits_it_fits_and_is_no_slower(name: str, batch: int) -> None:
     network, compared = built(name, batch), 0
     for percent in range(2, 100, 7):
@@ -98,46 +73,6 @@ def test_wherever_vdnn_dyn_fits_it_fits_and_is_no_slower(name: str, batch: int) 
     assert compared > 3
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("gpu", "x"), [("k40c", 0.03), ("titan-x", 0.01)])
-def test_next_to_the_least_budget_it_does_not_give_every_workspace_away(gpu: str, x: float) -> None:
-    """Everything is prefetched, and few workspaces shrink; with the least ones it took 2 to 2.3 times as long."""
-    network, machine = built("resnet50", 64), MACHINES[gpu]
-    program = plan(network, presets.setup("accudnn"), machine, budget_at(network, machine, x))
-    program.verify()
-    assert program.planned_seconds < 1.65 * unlimited_baseline(network, machine).planned_seconds
-    assert program.setup.slots["algorithms"] == "accudnn-capped"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("gib", [3, 1.4, 0.9])
-def test_at_most_sixteen_plans(gib: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    plans = 0
-    once = Planner.plan
-
-    def counting(planner: Planner) -> Program:
-        nonlocal plans
-        plans += 1
-        return once(planner)
-
-    monkeypatch.setattr(Planner, "plan", counting)
-    attempt(build("resnet50", 64), presets.setup("accudnn"), TITAN_X, int(gib * GIB))
-    assert 1 <= plans <= MOST_PLANS == 16
-
-
-@pytest.mark.slow
-def test_a_resnet_152_in_3_gib_is_hardly_slower_than_unlimited() -> None:
-    network = build("resnet152", 32)
-    program = plan(network, presets.setup("accudnn"), TITAN_X, 3 * GIB)
-    assert program.planned_seconds <= 1.005 * unlimited_baseline(network, TITAN_X).planned_seconds
-
-
-def test_nothing_leaves_where_all_of_it_fits() -> None:
-    program = plan(build("tiny-vgg", 8), presets.setup("accudnn"), TITAN_X, GIB)
-    assert program.counts.offloaded_bytes == 0 and program.setup.slots["offload"] == "none"
-    assert [trial.setup for trial in program.tried] == ["0% free, best-fit"]
-
-
 def test_where_all_of_it_fits_by_the_books_and_no_hole_will_do_a_little_leaves() -> None:
     """AlexNet's images a second must not have a dent at this batch: the model sees room for everything."""
     network = build("alexnet", 3216)
@@ -147,21 +82,12 @@ def test_where_all_of_it_fits_by_the_books_and_no_hole_will_do_a_little_leaves()
     assert program.planned_seconds <= 1.001 * unlimited_baseline(network, TITAN_X).planned_seconds
 
 
-@pytest.mark.slow
-def test_where_best_fit_makes_steps_wait_fixed_addresses_are_tried_too() -> None:
-    """ResNet-50's images a second must not have a dent at this batch: best fit reuses bytes whose copies still run."""
-    program = plan(build("resnet50", 304), presets.setup("accudnn"), TITAN_X, 12 * GIB)
-    fitted = [trial.seconds for trial in program.tried if trial.setup.endswith("best-fit") and trial.seconds]
-    assert fitted and program.planned_seconds < 0.98 * min(fitted)
-
-
 def test_what_was_tried_and_why() -> None:
     program = plan(build("alexnet", 256), presets.setup("accudnn"), TITAN_X, int(1.289 * GIB))
     failed, adopted = program.tried[:2]
     assert failed.setup == "0% free, best-fit" and not failed.fits and "missing" in failed.failure
     assert adopted.setup == "0% free, fixed-addresses" and adopted.seconds == program.planned_seconds
     assert adopted.note == "idle: 4 maps" and adopted.predicted == pytest.approx(program.planned_seconds, rel=0.01)
-    assert program.adopted is adopted
 
 
 def test_a_decision_is_carried_out_with_both_allocators() -> None:
@@ -178,23 +104,6 @@ def test_a_decision_is_carried_out_with_both_allocators() -> None:
     (first, _) = ACCUDNN.carried_out(capped, 0.0, 4321)
     assert first.note == "slack: 0 maps, 2 smaller workspaces" and first.setup.name == "accudnn: 0% free, best-fit"
     assert (first.setup.slots["offload"], first.setup.slots["prefetch"]) == ("none", "none")
-
-
-def test_a_hint_tries_one_order_and_two_shares() -> None:
-    quick = ACCUDNN.quick
-    assert isinstance(quick, AccUDNN) and (quick.ranks, quick.reserves) == (("idle",), (0.0, 0.15))
-    assert quick.guided and not ACCUDNN.frugal.guided  # type: ignore[attr-defined]
-    assert dataclasses.replace(quick, ranks=ACCUDNN.ranks, reserves=ACCUDNN.reserves) == ACCUDNN
-
-
-def test_the_adopted_setup_is_named_in_full() -> None:
-    """The name of "0% free, best-fit" is the end of another one's."""
-    trials = tuple(Trial(f"{share} free, best-fit", True, seconds=1.0) for share in ("0%", "10%"))
-    program = plan(build("lenet"), presets.setup("baseline"), TITAN_X, GIB)
-    setup = Setup("accudnn: 10% free, best-fit")
-    program = dataclasses.replace(program, tried=trials, setup=setup, planned_seconds=1.0)
-    assert program.adopted is trials[1] and tried_table(program).text().count("adopted") == 1
-    assert dataclasses.replace(program, tried=()).adopted is None
 
 
 def played(fits: str, network: Network, budget: int) -> tuple[Program | None, list[str]]:
@@ -236,46 +145,6 @@ def test_a_budget_that_is_too_small_is_one_line_with_the_least() -> None:
     least = least_bytes(build("lenet"), presets.setup("accudnn"), TITAN_X)
     assert f"(--budget {least // MIB}MiB)" in said
     by_name.plan("lenet", "accudnn", "titan-x", least).verify()
-
-
-def test_the_least_budget_is_the_most_frugal_candidate_s_whatever_its_allocator() -> None:
-    network = build("alexnet", 256)
-    least = least_bytes(network, presets.setup("accudnn"), TITAN_X)
-    everything = presets.setup("liveness=layer-wise offload=accudnn-everything algorithms=memory")
-    assert isinstance(everything.allocator, BestFit)
-    assert least <= least_bytes(network, everything, TITAN_X)
-    assert least <= least_bytes(network, everything.replace(allocator=FixedAddresses()), TITAN_X)
-    assert plan(network, ACCUDNN.frugal, TITAN_X, least).setup.slots["algorithms"] == "memory"
-    assert isinstance(ACCUDNN.frugal, AccUDNN) and ACCUDNN.frugal.frugal == ACCUDNN.frugal
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "batch", "failed"), [("resnet50", 16, 0), ("inceptionv4", 32, 1)])
-def test_the_least_budget_takes_few_plans(name: str, batch: int, failed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes that drain where memory has no end are not needed: the search begins with the peak without them."""
-    tried: list[int] = []
-
-    def counting(network: Network, setup: Setup, machine: Machine, budget: int) -> Program | None:
-        tried.append(budget // MIB)
-        return attempt(network, setup, machine, budget)
-
-    monkeypatch.setattr("refimpl.names.least_budget.attempt", counting)
-    least = least_bytes(build(name, batch), presets.setup("accudnn"), TITAN_X)
-    assert least and sorted(tried) == [least // MIB - 1, least // MIB] and tried.index(least // MIB) == failed
-
-
-@pytest.mark.slow
-def test_a_hint_searches_for_no_pool_that_cannot_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It took four times as long as a plan: each preset of vDNN++ searched for the least pool of twelve plans."""
-    network, setup = built("resnet50", 64), presets.setup("accudnn")
-    budget = int(0.98 * least_bytes(network, setup, TITAN_X))
-
-    def never(events: object, allocator: object) -> None:
-        raise AssertionError("a pool was searched for")
-
-    monkeypatch.setattr("refimpl.vdnnpp.pool_search.find_pool", never)
-    cheapest = remedies(network, setup, TITAN_X, budget).cheapest
-    assert cheapest and cheapest.changes == {"policy": "superneurons"}
 
 
 def test_what_it_searches_cannot_be_set_and_the_rest_can() -> None:

@@ -26,7 +26,7 @@ from refimpl.planner import Context, DoesNotFit, Setup, plan
 from refimpl.planner.loop import Planner
 from refimpl.slots.baseline import LayerWise
 from tests.refimpl.drawn_networks import networks
-from tests.refimpl.modules import DropSome, machine
+from tests.refimpl.modules import machine
 
 pytestmark = pytest.mark.accudnn
 
@@ -82,18 +82,6 @@ def test_the_least_is_what_a_plan_that_counts_bytes_needs(network: Network) -> N
         Planner(network, frugal, TITAN_X, least - 512).plan()
 
 
-def test_a_step_s_rungs_go_down_in_bytes_and_up_in_seconds() -> None:
-    model = model_of(build("vgg16", 64))
-    for step, rungs in enumerate(model.rungs):
-        assert [*rungs] == sorted(rungs, key=lambda rung: (-rung[0], rung[1]))
-        assert (model.workspace[step], model.seconds[step]) == rungs[0]
-    longest = max(range(len(model.rungs)), key=lambda step: len(model.rungs[step]))
-    cap = model.rungs[longest][1][0]
-    smaller = model.capped({longest: cap})
-    assert smaller.workspace[longest] == cap and smaller.seconds[longest] == model.rungs[longest][1][1]
-    assert smaller.without_stall > model.without_stall and smaller.base[longest] < model.base[longest]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "batch", "within"), [("alexnet", 256, 0.025), ("vgg16", 128, 0.005), ("resnet50", 32, 0.04)]
@@ -132,17 +120,6 @@ def test_it_trains_in_the_least_and_in_nothing_less(network: Network, share: flo
     run = simulate(decision.model, decision.coming, budget)
     assert run is not None and run.seconds == decision.seconds >= 0.999 * model.without_stall
     assert all(one.last_use < step <= one.next_use for one, step in decision.coming.items())
-
-
-def test_dropped_maps_are_not_alive_while_they_are_idle() -> None:
-    network = build("tiny-resnet", 8)
-    context = Context(network, TITAN_X, UNLIMITED)
-    drops = DropSome(1.0, kinds=("relu", "batchnorm")).bind(context)
-    context.decide("drop", "some", drops.drops())
-    model = Model.of(context)
-    dropped = {tensor.name for tensor in context.fates}
-    assert dropped and not dropped & {one.name for one in model.candidates}
-    assert model.base.max() < model_of(network).base.max()
 
 
 def test_caps_hold_what_is_left_for_a_workspace() -> None:

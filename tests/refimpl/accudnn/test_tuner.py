@@ -50,11 +50,6 @@ def test_a_network_that_does_not_fit_has_a_curve_of_one_point() -> None:
     assert search(lambda batch: Point(batch), start=1) == [Point(1)]
 
 
-def test_a_flat_curve_takes_the_smallest_or_the_largest() -> None:
-    rates = {8: 99.5, 16: 100.0, 32: 99.2, 64: 98.0}
-    assert (optimum(rates, "single"), optimum(rates, "cluster")) == (8, 32)
-
-
 def test_the_rate_of_the_worked_example() -> None:
     """8 × 64 images, B0 = 256, rate0 = 0.1."""
     found = Learning(8 * 64)
@@ -66,10 +61,6 @@ def test_the_rate_grows_with_the_square_root_beyond_32_times() -> None:
     assert (Learning(32 * 256).scaling, Learning(32 * 256).rate) == ("linear", pytest.approx(3.2))
     assert Learning(64 * 256).scaling == "square root"
     assert Learning(64 * 256).rate == pytest.approx(0.8)
-
-
-def test_a_smaller_batch_needs_no_warm_up() -> None:
-    assert (Learning(64).rate, Learning(64).warmup_epochs) == (0.025, 0)
 
 
 def test_warm_up_is_linear_from_the_base_rate() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refimpl.accudnn import Model, choose, late, scheduled, simulate, triggers
+from refimpl.accudnn import Model, choose, late, simulate
 from tests.refimpl.accudnn.chains import FIVE, FOUR
 
 pytestmark = pytest.mark.accudnn
@@ -46,11 +46,6 @@ def test_less_cannot_be_trained_in(model: Model) -> None:
     assert choose(model, 9) and choose(model, 8) is None
 
 
-def test_what_is_held_with_one_map_away() -> None:
-    away = [one for one in FIVE.candidates if one.name == "y1"]
-    assert FIVE.held(away)[1:].tolist() == [2, 3, 5, 6, 6, 7, 10, 6, 5, 2]
-
-
 def test_a_map_that_is_needed_at_once_is_fetched_before_one_that_is_not() -> None:
     """The copies are one queue: y1 first would let step 8 wait for both."""
     y1, y2, _ = FIVE.candidates
@@ -64,16 +59,6 @@ def test_a_map_comes_back_when_it_has_left() -> None:
     y3 = FIVE.candidates[2]
     run = simulate(FIVE, {y3: 5}, 100)
     assert run and run.waits == {y3: 5} and run.starts[7] == 14
-
-
-def test_by_time_alone_a_map_comes_back_earlier() -> None:
-    y1 = FOUR.candidates[0]
-    assert triggers(FOUR, [y1], 100, FOUR.starts) == {y1: 6}
-    assert triggers(FOUR, [y1], 10, FOUR.starts) == {y1: 7}
-
-
-def test_a_schedule_that_does_not_fit_is_none() -> None:
-    assert scheduled(FIVE, FIVE.candidates[:1], 9) is None
 
 
 def test_why_a_map_leaves() -> None:

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from refimpl.combined.papers import papers
-from refimpl.planner import plan
 from tests.refimpl.combined import campaign
-from tests.refimpl.combined.campaign import FIRST, NAMES, PAGE, TABLES, rows, written
+from tests.refimpl.combined.campaign import NAMES, PAGE, TABLES, rows, written
 
 pytestmark = pytest.mark.combined
 
@@ -33,13 +31,6 @@ def test_a_case_has_a_row_for_every_point() -> None:
     assert {*dict(found)} > {"alexnet/256", "vgg16/64", "vgg16/256"} and sorted(found) == sorted(points)
 
 
-@pytest.mark.parametrize("case", FIRST)
-def test_the_last_budget_holds_the_baseline(case: str) -> None:
-    last = max(campaign.points_of(case), key=lambda point: point.budget)
-    program = plan(last.network, papers()["baseline"][0], last.machine, last.budget)
-    assert program.planned_seconds == last.baseline
-
-
 def test_a_policy_is_no_slower_than_with_less_memory() -> None:
     tight = one(vDNN=1.6, AccUDNN=1.2)
     roomy = one(**{"vDNN": 1.7, "vDNN++": 1.3, "AccUDNN": 1.1}) | {"budget": 2 << 30, "combined": 1.15}
@@ -56,21 +47,3 @@ def test_a_paper_that_is_slower_than_another_has_its_number_and_counts_among_the
         "| all | 1 | 1 | 0 | 1.091, at most 1.091 | 1 | 1 | 1.182, at most 1.182 |"
     )
     assert campaign.of_bounds([row]).endswith("| all | 1 | 1.188, at most 1.188 | 1.089, at most 1.089 |")
-
-
-def test_a_paper_at_the_floor_closes_a_point_for_the_papers_that_it_is_among() -> None:
-    row = one(SuperNeurons=1.3, AccUDNN=1.0002) | {"combined": 1.0}
-    assert "1.300" not in campaign.of_points([row])
-    assert campaign.of_cases([row]).splitlines()[-1] == "| all | 0 | 0 | 0 | – | 1 | 1 | 1.300, at most 1.300 |"
-
-
-@pytest.mark.matrix
-@pytest.mark.slow
-def test_a_row_is_what_the_planner_gives() -> None:
-    """The open point of a network that took the least time."""
-    kept = min(
-        (row for row in rows() if row["case"] == "alexnet/256" and campaign.is_open(row)), key=lambda row: row["cpu"]
-    )
-    point = next(point for point in campaign.points_of("alexnet/256") if point.budget == kept["budget"])
-    again = campaign.row(point)
-    assert {name: again[name] for name in kept if name != "cpu"} == {name: kept[name] for name in kept if name != "cpu"}

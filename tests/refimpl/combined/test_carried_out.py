@@ -10,23 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refimpl.combined import FarthestNextUse, Fates, InTime, OnceDrained, setup_with
-from refimpl.combined.carried_out import Dropped, must_hold
+from refimpl.combined.carried_out import must_hold
 from refimpl.combined.fates import WORDS, Word
 from refimpl.memory import BestFit, BothEnds
 from refimpl.names.largest_batch import least_conceivable
 from refimpl.names.networks import build
-from refimpl.network import VDNN, Builder, Conventions, Network, Tensor
+from refimpl.network import VDNN, Builder, Network, Tensor
 from refimpl.planner import Context, CopyIn, DoesNotFit, Program, Setup, plan
 from refimpl.slots.algorithms import FastestThatFits, MemoryOptimal
 from refimpl.slots.baseline import LayerWise, NoCache
-from tests.refimpl.backend.running import MACHINE, differing, plain_training, trained
+from tests.refimpl.backend.running import MACHINE
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import machine
 
 pytestmark = pytest.mark.combined
 
 UNLIMITED = 1 << 50
-ZOO = ("lenet", "tiny-vgg", "tiny-resnet", "tiny-inception", "tiny-resnet:superneurons", "tiny-vgg:vdnnpp")
 
 
 def drawn_setup(network: Network, lot: random.Random) -> Setup:
@@ -66,32 +65,6 @@ def test_drawn_fates_are_safe(network: Network, seed: int, share: float) -> None
     drawn_program(network, seed, share)
 
 
-@given(networks(layers=10), st.integers(0, 999), st.floats(0.3, 1))
-@settings(max_examples=8)
-def test_drawn_fates_change_no_bit(network: Network, seed: int, share: float) -> None:
-    if program := drawn_program(network, seed, share):
-        _, state = trained(program, 2, poison=True)
-        assert differing(state, plain_training(program, 2)) == []
-
-
-@pytest.mark.campaign
-def test_a_thousand_drawn_fates_are_safe() -> None:
-    """On the networks for teaching; a draw that does not fit counts for none."""
-    lot, proved = random.Random(2026), 0
-    while proved < 1000:
-        network = build(lot.choice(ZOO), lot.choice((2, 8, 32)))
-        proved += drawn_program(network, lot.randrange(10**6), lot.random()) is not None
-
-
-@pytest.mark.campaign
-@given(networks(layers=16), st.integers(0, 10**6), st.floats(0, 1))
-@settings(max_examples=450)  # about a third does not fit
-def test_three_hundred_drawn_fates_change_no_bit(network: Network, seed: int, share: float) -> None:
-    if program := drawn_program(network, seed, share):
-        _, state = trained(program, 2, poison=True)
-        assert differing(state, plain_training(program, 2)) == []
-
-
 # -- rebuilding --------------------------------------------------------------------------------------------------------
 
 
@@ -117,37 +90,7 @@ def test_what_is_dropped_once_is_rebuilt_once_and_again_means_every_time() -> No
     assert once == len(names) < every_time == len(names) * (len(names) + 1) // 2
 
 
-def test_a_chain_begins_where_a_map_is_there() -> None:
-    network, _ = chained({})
-    context = Context(network, MACHINE)
-    bound = Dropped(Fates.of({"n1": "drop", "n2": "drop", "n3": "drop"})).bind(context)
-    step = network.layer("n4").backward
-    named = {tensor.name: tensor for tensor in network.managed}
-
-    def run_again(*there: str) -> list[str]:
-        chain = bound.chain(named["n3"], step, lambda tensor: tensor.name in there)
-        return [again.layer.name for again, _ in chain]
-
-    assert run_again() == ["n1", "n2", "n3"]
-    assert run_again("n2") == ["n3"], "n2 is there, so n1 is not needed"
-    assert run_again("n1") == ["n2", "n3"]
-
-
-def test_a_source_is_needed_no_longer_than_the_last_rebuild_from_it() -> None:
-    """n1 to n5 are rebuilt at one go, from conv; later steps find them on the device."""
-    network, _ = chained({})
-    context = Context(network, MACHINE)
-    bound = Dropped(Fates.of({f"n{number}": "drop" for number in range(1, 6)})).bind(context)
-    named = {tensor.name: tensor for tensor in network.managed}
-    assert bound.sources() == {named["conv"]: [network.layer("n6").backward.number]}
-
-
 # -- prefetching -------------------------------------------------------------------------------------------------------
-
-
-def prefetches(program: Program, why: str = "prefetch") -> dict[str, int]:
-    """Map → the step at which its copy in begins."""
-    return {it.tensor.name: it.step for it in program.instructions if it.op == "copy in" and it.why == why}
 
 
 def begins(network: Network, module: InTime, budget: int = UNLIMITED, link: float = 12.8e9) -> dict[str, int]:
@@ -177,17 +120,3 @@ def test_must_hold_counts_a_map_that_is_away_only_where_it_is_used() -> None:
     away = [number for number in range(len(before)) if after[number] != before[number]]
     assert away == list(range(last + 1, first))
     assert all(before[number] - after[number] == named["n1"].nbytes for number in away)
-
-
-def test_a_map_rebuilt_only_as_a_source_is_there_when_the_others_read_it() -> None:
-    """A forked batch: fc1's backward wants concat1, whose chain rebuilds input.fork.4 on the way."""
-    builder = Builder("forked", (16, 2, 16, 16), Conventions(fork_layers=True, input_gradient=True))
-    batch = builder.input
-    first, second = builder.pool(2, after=batch), builder.pool(2, mode="average", after=batch)
-    third, fourth = builder.pool(2, after=builder.relu(after=batch)), builder.pool(2, after=batch)
-    builder.concat(first, second, third, fourth)
-    builder.fc(10)
-    builder.softmax()
-    again: dict[str, Word] = dict.fromkeys(("concat1", "input.fork.1", "input.fork.4", "pool1", "pool3"), "again")
-    others: dict[str, Word] = {"input.fork.2": "offload", "pool2": "offload", "pool4": "drop"}
-    plan(builder.build(), setup_with(Fates.of(again | others)), machine(1e9), UNLIMITED).verify()

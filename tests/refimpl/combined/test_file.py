@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from refimpl.combined import Fates, load, text
+from refimpl.combined.fates import by_name
 from refimpl.combined.file import read
 from refimpl.machine import MACHINES
 from refimpl.names.networks import build
 from refimpl.names.presets import setup
-from refimpl.planner import SetupError, plan
+from refimpl.planner import Context, SetupError, plan
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.combined
@@ -45,15 +47,6 @@ def test_a_static_policy_comes_back_with_the_same_time(name: str, network: str, 
         tensor: fate.name for tensor, fate in program.fates.items()
     }
     assert read(text(again)).fates == load(file).fates
-
-
-@pytest.mark.slow
-def test_two_maps_that_leave_at_one_step_leave_in_the_policy_s_order(tmp_path: Path) -> None:
-    net, file = build("inceptionv4", 8), tmp_path / "some.fates"
-    for name in ("vdnn-all", "vdnnpp-all"):
-        program = plan(net, setup(name), TITAN_X, ROOMY)
-        file.write_text(text(program))
-        assert plan(net, setup(f"fates={file}"), TITAN_X, ROOMY).planned_seconds == program.planned_seconds
 
 
 def test_one_edited_line_changes_one_fate(tmp_path: Path) -> None:
@@ -92,3 +85,25 @@ def test_fates_and_a_module_for_the_same_slot_contradict_each_other(tmp_path: Pa
         setup(f"vdnn-dyn fates={file}")
     with raises_naming(SetupError, "nowhere.fates"):
         setup("fates=nowhere.fates")
+
+
+# -- a mapping of maps to fates: frozen, named, equal where it says the same -------------------------------------------
+
+
+def test_equal_fates_are_equal_in_whatever_order_they_were_given() -> None:
+    fates = Fates.of({"b": "drop", "a": "offload", "c": "keep"})
+    assert fates == Fates.of({"a": "offload", "b": "drop"}) and hash(fates) == hash(
+        Fates.of({"b": "drop", "a": "offload"})
+    )
+    assert [fates[name] for name in "abcd"] == ["offload", "drop", "keep", "keep"]
+    assert fates.named("offload", "drop") == ["a", "b"] and str(fates) == "a offload, b drop"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        fates.chosen = ()  # type: ignore[misc]
+
+
+def test_a_misspelt_map_and_a_dropped_batch_are_refused_in_one_line() -> None:
+    maps = by_name(Context(build("alexnet", 2), MACHINES["titan-x"]))
+    with raises_naming(SetupError, "con1", "conv1"):
+        Fates.of({"con1": "offload"}).check(maps)
+    with raises_naming(SetupError, "input"):
+        Fates.of({"input": "drop"}).check(maps)

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refimpl.combined.fixed import ORDERS, FixedAddresses, lives_of
-from refimpl.combined.fixed_pool import CountingPool, by_age, by_area, by_size, rounds
-from refimpl.combined.placing import Life
+from refimpl.combined.fixed import FixedAddresses, lives_of
+from refimpl.combined.fixed_pool import CountingPool
 from refimpl.machine import MACHINES
-from refimpl.memory import PoolError
 from refimpl.names import presets
 from refimpl.names.largest_batch import attempt
 from refimpl.names.networks import build
 from refimpl.names.presets import PRESETS
-from refimpl.network import Builder, Network
+from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.planner.instructions import Allocate, Free
 from refimpl.planner.loop import Planner
-from refimpl.slots.errors import AddressesDoNotFit
-from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import machine, setups
 
@@ -111,44 +105,3 @@ def test_a_copy_in_that_begins_early_takes_bytes_that_are_free_early() -> None:
     early = plan(network, late.setup.replace(allocator=FixedAddresses(early=True)), TITAN_X, budget)
     early.verify()
     assert early.planned_seconds < late.planned_seconds
-
-
-def test_blocks_that_are_large_for_long_are_placed_first() -> None:
-    """Neither the largest block first nor the oldest first needs so few bytes; all three orders are tried."""
-    spans = ((4, 8, 3), (0, 5, 2), (2, 9, 4), (1, 3, 4), (6, 7, 4))
-    known = {block: Life(begin, end, nbytes * UNIT) for block, (begin, end, nbytes) in enumerate(spans)}
-    needs = {order: rounds(known, order(known), 11 * UNIT, 4).pool_bytes for order in ORDERS}
-    assert needs == {by_size: 13 * UNIT, by_area: 11 * UNIT, by_age: 13 * UNIT}
-
-
-def test_the_error_names_the_bytes_of_the_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    from refimpl.combined import fixed
-
-    network, setup = build("alexnet", 256), presets.setup("vdnn-conv")
-    monkeypatch.setattr(fixed, "UNLIMITED", 2000 * MIB)
-    monkeypatch.setattr(fixed, "SHARES", ())  # no addresses are found
-    with pytest.raises(AddressesDoNotFit) as refused:
-        plan(network, setup.replace(allocator=FIXED), TITAN_X, 1400 * MIB)
-    assert str(refused.value) == "does not fit in 1.367 GiB: the addresses found for all blocks take 1.953 GiB"
-    assert refused.value.where == "fixed addresses" and refused.value.missing == "600 MiB"
-
-
-def test_blocks_are_whole_granules() -> None:
-    with raises_naming(PoolError, "granularity", 1024, 512):
-        FixedAddresses(1024)
-
-
-def test_a_block_drains_through_a_step_without_instructions() -> None:
-    """Nothing is learnt below the first POOL, so the backward of the second is empty: a block released just before."""
-    b = Builder("two pools", (3, 1, 12, 12))
-    b.pool(2)
-    b.pool(2)
-    b.fc(3)
-    b.softmax()
-    program = plan(b.build(), presets.setup("baseline"), TITAN_X, MIB)
-    assert 7 not in {it.step for it in program.instructions}
-    frees = ((n, it) for n, it in enumerate(program.instructions) if isinstance(it, Free) and it.step == 8)
-    number, free = next(frees)
-    program.instructions[number] = dataclasses.replace(free, released=6)
-    after = next(n for n, it in enumerate(program.instructions) if it.step > 6)
-    assert after in {life.end for life in lives_of(program, program.lifetimes()).values()}

@@ -11,8 +11,7 @@ from refimpl.machine import MACHINES
 from refimpl.names.largest_batch import attempt
 from refimpl.names.networks import build
 from refimpl.names.presets import PAPERS, setup
-from refimpl.planner import Search, Setup
-from refimpl.slots.window import Window
+from refimpl.planner import Search
 
 TITAN_X = MACHINES["titan-x"]
 BUDGET = 6800 << 10
@@ -53,24 +52,3 @@ def test_compression_is_tried_only_where_the_same_setup_without_it_does_not_fit(
     best = best_of(own, LENET, TITAN_X, 1 << 30, watch=heard.append)
     assert sorted(heard) == sorted(one.name for one in own)
     assert not any(one.setup.pinned.uses_store for one in best.tried) and len(best.tried) == len(own) / 2
-
-
-@pytest.mark.slow
-def test_vdnn_and_vdnnpp_are_compared_under_the_same_searches() -> None:
-    """VGG-16 on 12 GiB: with no POOL that searches both papers' `all` fit, vDNN++'s faster; else neither does."""
-    vgg, budget = build("vgg16", 256), 12 << 30
-    seconds: dict[tuple[str, bool], float] = {}
-    for paper in ("vDNN", "vDNN++"):
-        moving = [one for one in papers()[paper] if isinstance(one.prefetch, Window)]
-        by_search = {search: [one for one in moving if searches_at_pool(one) is search] for search in (True, False)}
-        assert len(by_search[True]) == len(by_search[False]) > 0
-        for search, setups in by_search.items():
-            only_all = [one for one in setups if "-all" in one.preset]
-            seconds[paper, search] = best_of(only_all, vgg, TITAN_X, budget).tried[0].seconds
-    assert seconds["vDNN", True] == seconds["vDNN++", True] == inf
-    assert seconds["vDNN++", False] < seconds["vDNN", False] < inf
-
-
-def searches_at_pool(one: Setup) -> bool:
-    assert isinstance(one.prefetch, Window)
-    return "pool" not in one.prefetch.silent

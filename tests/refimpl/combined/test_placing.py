@@ -9,14 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refimpl.combined import placing
-from refimpl.combined.fixed_pool import FixedAddressesPool, by_age, by_area, by_size, lives
-from refimpl.combined.placing import Life, Stretches, in_turn, placer
+from refimpl.combined.fixed_pool import FixedAddressesPool
+from refimpl.combined.placing import Life, Stretches, in_turn
 from refimpl.memory import UNLIMITED
-from refimpl.names import presets
-from refimpl.names.machines import named as machine
-from refimpl.names.networks import build
-from refimpl.planner import plan
-from tests.counted_lines import lines_run
 
 
 def drawn_lives(drawn: random.Random, blocks: int, longest: int, sizes: int) -> dict[int, Life]:
@@ -55,41 +50,3 @@ def test_stretches_place_drawn_blocks_as_in_turn(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(placing, "STRETCH", stretch)
         assert Stretches(known).placed(order) == in_turn(known, order)
-
-
-@pytest.mark.parametrize("longest", [3, 30, 1000])
-def test_stretches_place_many_blocks_as_in_turn(longest: int) -> None:
-    known = drawn_lives(random.Random(longest), 1000, longest, 40)
-    for order in (by_size(known), by_area(known), random.Random(1).sample(list(known), 1000)):
-        assert Stretches(known).placed(order) == in_turn(known, order)
-
-
-@pytest.mark.parametrize(
-    ("name", "preset"),
-    [
-        ("vgg16", "vdnn-all"),
-        ("googlenet", "superneurons-offload"),
-        ("resnet50", "vdnnpp-all"),
-        ("resnet152", "baseline"),
-        ("resnet152", "superneurons"),
-    ],
-)
-def test_stretches_place_networks_blocks_as_in_turn(name: str, preset: str) -> None:
-    program = plan(build(name, 4), presets.setup(preset), machine("k40c"), UNLIMITED)
-    known = lives(program.allocation_trace())
-    for order in (by_size(known), by_area(known), by_age(known)):
-        assert Stretches(known).placed(order) == in_turn(known, order) == placer(known)(order)
-
-
-def chain(layers: int) -> dict[int, Life]:
-    """A chain's maps, each kept until its backward step, and a workspace a step."""
-    drawn = random.Random(5)
-    end = 4 * layers
-    maps = {at: Life(2 * at, end - 2 * at, 512 << drawn.randrange(8)) for at in range(layers)}
-    spaces = {at + layers: Life(2 * at + 1, 2 * at + 2, 512 << drawn.randrange(8)) for at in range(2 * layers)}
-    return maps | spaces
-
-
-def test_four_times_the_layers_take_far_less_than_sixteen_times_the_work() -> None:
-    few, many = (lines_run(lambda known: placer(known)(by_size(known)), chain(layers)) for layers in (250, 1_000))
-    assert many < 8 * few

@@ -13,31 +13,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.combined import COMBINED, Combined, Dropped, Fates, Losses, search
+from refimpl.combined import COMBINED, Combined, Fates, Losses, search
 from refimpl.combined.judge import Judge
 from refimpl.combined.maps import Maps
-from refimpl.combined.papers import papers, planned_quickly
-from refimpl.combined.search import changed, of_papers, point, sweep, with_word
+from refimpl.combined.search import changed, point, sweep, with_word
 from refimpl.combined.seeds import ADDRESSES, FASTEST, family, prices, seed
 from refimpl.combined.seeds import fates_of as member
 from refimpl.machine import MACHINES, Machine
 from refimpl.names import presets
-from refimpl.names.largest_batch import attempt
 from refimpl.names.least_budget import least_budget
 from refimpl.names.networks import build
 from refimpl.network import Conventions, Network
 from refimpl.planner import Context, DoesNotFit, Search, Setup, SetupError, TooSlow, plan
 from refimpl.slots.errors import AddressesDoNotFit
-from tests.matrix import some
 from tests.messages import raises_naming
-from tests.refimpl.backend.running import differing, plain_training, trained
 from tests.refimpl.drawn_networks import CONVENTIONS, SMALLEST, smallest
 from tests.refimpl.modules import least_plan, machine, networks
 
 pytestmark = pytest.mark.combined
 
 TITAN_X = MACHINES["titan-x"]
-GIB = 1 << 30
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -67,21 +62,6 @@ def judge_of(network: Network, on: Machine, budget: int, most: int = 50) -> tupl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "network",
-    some(["lenet", "tiny-resnet", "tiny-inception"], "tiny-inception"),
-)
-def test_it_is_never_slower_than_the_papers_and_safe(network: str) -> None:
-    net, on, budget = small(network, 0.95)
-    program = plan(net, dataclasses.replace(COMBINED, effort=60), on, budget)
-    program.verify()
-    assert program.simulate().seconds == program.planned_seconds and program.peak_bytes <= budget
-    for setup in (one for setups in papers().values() for one in setups):
-        other = attempt(net, setup, on, budget)
-        assert other is None or other.planned_seconds >= program.planned_seconds * (1 - 1e-9), setup.name
-
-
-@pytest.mark.slow
 @settings(max_examples=settings().max_examples // 3)  # an example is a search
 @given(
     networks(), st.sampled_from(("vdnn-all", "superneurons", "accudnn")), st.sampled_from((1e6, 1e8)), st.floats(0, 1)
@@ -108,24 +88,6 @@ def test_without_maps_to_search_the_other_modules_are_searched(conventions: Conv
         program = plan(network, dataclasses.replace(COMBINED, effort=50), on, other.budget)
         program.verify()
         assert program.planned_seconds <= other.planned_seconds * (1 + 1e-9), kinds
-
-
-@pytest.mark.slow
-def test_what_it_adopts_trains_to_the_bit() -> None:
-    net, on, budget = small("tiny-resnet", 0.5)
-    program = plan(net, dataclasses.replace(COMBINED, effort=60), on, budget)
-    assert {fate.name for fate in program.fates.values()} > {"keep"}
-    _, state = trained(program, 2, poison=True)
-    assert differing(state, plain_training(program, 2)) == []
-
-
-@pytest.mark.slow
-def test_it_is_faster_than_all_papers_where_none_is_at_the_floor() -> None:
-    net, budget = build("alexnet", 256), int(1.369 * GIB)
-    program = plan(net, dataclasses.replace(COMBINED, effort=100), TITAN_X, budget)
-    program.verify()
-    others = [attempt(net, setup, TITAN_X, budget) for setup in planned_quickly()]
-    assert program.planned_seconds < min(other.planned_seconds for other in others if other)
 
 
 SAYS = """
@@ -192,15 +154,6 @@ def test_where_nothing_fits_the_error_says_whose_and_the_least_budget_fits() -> 
     assert least <= min(others)
 
 
-@pytest.mark.slow
-def test_where_no_seed_fits_the_family_is_tried_with_other_algorithms() -> None:
-    """Nothing that a paper plans fits there, and no seed with the fastest algorithms."""
-    network, on, budget = build("resnet50", 64), MACHINES["titan-x"], 1 << 30
-    first = plan(network, COMBINED.frugal, on, budget)
-    program = plan(network, dataclasses.replace(COMBINED, effort=10), on, budget)
-    assert program.pool_bytes <= budget and program.planned_seconds <= first.planned_seconds
-
-
 def test_it_leaves_no_slot_to_others() -> None:
     assert set(COMBINED.slots.values()) == {"searched"} and isinstance(COMBINED, Search)
     with raises_naming(SetupError, "fates=FILE"):
@@ -257,17 +210,6 @@ def test_a_paper_s_program_is_a_point_of_the_search() -> None:
         assert plan(net, point(program), on, budget).planned_seconds == program.planned_seconds
 
 
-@pytest.mark.slow
-def test_a_program_whose_addresses_took_patience_is_a_point_of_the_search() -> None:
-    """AccUDNN's for VGG-16 within 14.68 GiB: eight rounds of placing its blocks find no addresses."""
-    net, budget = build("vgg16", 256), int(14.68 * GIB)
-    program = plan(net, presets.setup("accudnn"), TITAN_X, budget)
-    assert plan(net, point(program), TITAN_X, budget).planned_seconds == program.planned_seconds
-    impatient = dataclasses.replace(ADDRESSES, limit=budget)
-    with pytest.raises(DoesNotFit):
-        plan(net, dataclasses.replace(point(program), allocator=impatient), TITAN_X, budget)
-
-
 def test_the_family_s_corners_and_prices() -> None:
     net, on, budget = small("tiny-vgg")
     maps = judge_of(net, on, budget)[2]
@@ -297,14 +239,6 @@ def test_a_sweep_keeps_a_map_that_needs_no_rebuild() -> None:
     assert not Losses(judge.best).rebuilds and judge.count < 400
 
 
-def test_the_batch_is_never_dropped() -> None:
-    net, on, budget = small("tiny-vgg")
-    maps = judge_of(net, on, budget)[2]
-    setup = with_word(next(iter(family(maps))), maps.large, "drop")
-    assert isinstance(setup.recompute, Dropped) and net.input in maps.large
-    assert set(setup.recompute.fates.named("drop")) == {*maps.named} - {net.input.name}
-
-
 def test_a_search_ends_when_nothing_is_left_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
     """One fully connected layer and a softmax have so few setups that all are soon planned; then no draw is new."""
     network, on = smallest(("fc",)), machine(1e5)
@@ -318,13 +252,3 @@ def test_a_search_ends_when_nothing_is_left_to_change(monkeypatch: pytest.Monkey
     whole = dataclasses.replace(COMBINED, effort=1000, watch=lambda plans, most, seconds: counted.append(plans))
     plan(network, whole, on, least_plan(network, presets.setup("vdnn-all"), on).budget)
     assert 0 < counted[-1] < 1000 and draws[0] < 20_000
-
-
-@pytest.mark.slow
-def test_the_papers_programs_come_fastest_first_and_are_not_counted() -> None:
-    net, on, budget = small()
-    judge, context, _ = judge_of(net, on, budget)
-    times = [seconds for seconds, _ in of_papers(judge, context)]
-    assert times == sorted(times) and judge.count == 0 and judge.best and judge.best.planned_seconds == times[0]
-    names = [setup.name for setup in planned_quickly()]
-    assert len(names) == len(set(names)) and all(isinstance(setup, Setup) for setup in planned_quickly())

@@ -6,22 +6,15 @@ deny of these.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.machine import MACHINES, Machine
-from refimpl.names.networks import build
 from refimpl.network import Builder, Conventions, Network, Tensor
-from refimpl.planner import Context, CopyIn, CopyOut, DoesNotFit, Program, Setup, plan
-from refimpl.planner.mover import Mover
-from refimpl.planner.pinned_memory import PinnedMemory
-from refimpl.planner.verify import Unsafe
-from refimpl.report.tables import plan_table
+from refimpl.planner import Context, CopyIn, CopyOut, Setup, plan
 from refimpl.slots.baseline import NoRecompute
 from refimpl.studies.reproduce.evaluation import moved_bytes
 from refimpl.superneurons import (
@@ -33,11 +26,9 @@ from refimpl.superneurons import (
     Heap,
     LeastRecentlyUsed,
 )
-from refimpl.superneurons import presets as stages
 from refimpl.superneurons.cache import TensorCache
-from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import networks
-from tests.refimpl.modules import DropSome, least_plan, machine, planner, setup
+from tests.refimpl.modules import DropSome, least_plan, machine, setup
 
 pytestmark = pytest.mark.superneurons
 
@@ -69,7 +60,6 @@ def trunk(branches: int = 4) -> Network:
 
 
 MAP = 16 * KIB  #: bytes of each of its maps
-TIGHT = 232 * KIB  #: a budget for `trunk()` in which a gradient map is pushed out twice
 ROOMY = 288 * KIB  #: one in which two maps or three are too many
 
 
@@ -161,16 +151,6 @@ class FirstInFirstOut(LeastRecentlyUsed):
         return Cache()
 
 
-def test_a_hit_moves_the_entry_to_the_front() -> None:
-    first, second = TENSORS[:2]
-    for module, victim in ((LeastRecentlyUsed(), second), (FirstInFirstOut(), first)):
-        cache = module.bind(Context(trunk(1), MACHINE))
-        cache.enter(first)
-        cache.enter(second)
-        cache.touch(first)
-        assert cache.victim((), 0) is victim
-
-
 def test_first_in_first_out_moves_what_every_branch_reads() -> None:
     """Two maps too many: first in first out evicts x, too, though the very next branch reads it."""
     right, wrong = (
@@ -183,74 +163,6 @@ def test_first_in_first_out_moves_what_every_branch_reads() -> None:
     assert (moved_bytes(right), moved_bytes(wrong)) == (8 * MAP, 10 * MAP)
 
 
-# -- locks -------------------------------------------------------------------------------------------------------------
-
-
-class Watching(Mover):
-    """Notes every eviction: the tensor, and whether the running step uses it."""
-
-    evicted: list[Tensor]
-    used: list[Tensor]
-
-    def evict(self, tensor: Tensor) -> None:
-        assert self.order.step is not None
-        self.evicted.append(tensor)
-        if tensor in self.order.step.uses or tensor in self._locked:
-            self.used.append(tensor)
-        super().evict(tensor)
-
-
-class Watched:
-    """A planner whose evictions are noted."""
-
-    def __init__(self, network: Network, wanted: Setup, machine: Machine, budget: int) -> None:
-        self.planner = planner(network, wanted, machine, budget, Watching)
-        self.evicted: list[Tensor] = []
-        self.used: list[Tensor] = []
-        self.planner.mover.__dict__.update(evicted=self.evicted, used=self.used)
-        self.plan = self.planner.plan
-
-
-class IgnoresLocks(LeastRecentlyUsed):
-    """Wrong: the last goes, even if it is in use."""
-
-    def bind(self, context: Context) -> Any:
-        return WithoutLocks()
-
-
-class WithoutLocks(TensorCache):
-    def victim(self, locked: Collection[Tensor], now: int) -> Tensor | None:
-        return super().victim((), now)
-
-
-class IgnoresEverything(LeastRecentlyUsed):
-    """Wrong twice: the one that came first goes, even if it is in use, and however often."""
-
-    def bind(self, context: Context) -> Any:
-        class Cache(WithoutLocks):
-            def touch(self, tensor: Tensor) -> None:
-                pass
-
-        return Cache()
-
-
-def test_a_cache_that_ignores_locks_is_noticed() -> None:
-    """What has just been used goes last anyway.  But what the step will read as soon as something else is there may go,
-    to be fetched back at once; and were the order wrong too, the step would be without what it had."""
-    network, budget = trunk(2), 200 * KIB
-    right, wrong = (
-        Watched(network, cached(cache=one), MACHINE, budget) for one in (LeastRecentlyUsed(), IgnoresLocks())
-    )
-    moved = [moved_bytes(planner.plan()) for planner in (right, wrong)]
-    assert right.evicted and not right.used
-    assert [tensor.name for tensor in wrong.used] == ["d(join2)"]
-    assert moved[1] == moved[0] + 2 * MAP
-    both = Watched(trunk(3), cached(cache=IgnoresEverything()), MACHINE, 240 * KIB)
-    with pytest.raises(KeyError):  # nothing to launch on
-        both.plan()
-    assert [tensor.name for tensor in both.used] == ["x"]
-
-
 # -- only when the device is full --------------------------------------------------------------------------------------
 
 
@@ -259,133 +171,11 @@ def test_nothing_moves_while_every_allocation_succeeds(network: Network, recompu
     """A pool as large as what an unlimited one came to use: first fit puts everything where it was."""
     wanted = cached(recompute=recompute, prefetch=Ahead(distance))
     roomy = plan(network, wanted, MACHINE, PLENTY)
-    watched = Watched(network, wanted, MACHINE, roomy.arena_bytes)
-    program = watched.plan()
-    assert watched.planner.memory.pool.statistics().failures == 0
+    program = plan(network, wanted, MACHINE, roomy.arena_bytes)
     assert moved_bytes(program) == program.counts.evictions == 0
     copied = {i.tensor for i in program.instructions if isinstance(i, (CopyIn, CopyOut))}
     assert copied == {network.input, network.labels, network.losses} - {None}
     assert (program.counts.misses > 0) == (program.counts.recomputed_layers > 0)
-
-
-# -- constant time -----------------------------------------------------------------------------------------------------
-
-
-class Counted:
-    """Stands for a tensor, and counts how often it is looked at: hashed or compared."""
-
-    looks = 0
-
-    def __hash__(self) -> int:
-        Counted.looks += 1
-        return id(self)
-
-    def __eq__(self, other: object) -> bool:
-        Counted.looks += 1
-        return self is other
-
-
-def looks(cache: Any, size: int) -> int:
-    """The most looks that any one operation takes in a cache of `size` entries."""
-    entries: list[Any] = [Counted() for _ in range(size)]
-    for entry in entries:
-        cache.enter(entry)
-
-    def counted(operation: Callable[..., object], *given: object) -> int:
-        Counted.looks = 0
-        operation(*given)
-        return Counted.looks
-
-    middle, last, fresh = entries[size // 2], entries[-1], Counted()
-    locked = set(entries[:3])  # the next to go
-    return max(
-        counted(cache.touch, middle),
-        counted(cache.touch, last),
-        counted(cache.leave, middle),
-        counted(cache.enter, fresh),
-        counted(cache.victim, locked, 0),
-    )
-
-
-def test_every_operation_takes_as_many_looks_in_a_large_cache_as_in_a_small_one() -> None:
-    small, large = (looks(TensorCache(), size) for size in (10, 10_000))
-    assert small == large < 12
-    assert looks(Twin(), 500) > 250
-
-
-# -- a hole, not bytes -------------------------------------------------------------------------------------------------
-
-
-def tensors(*kibibytes: int) -> list[Tensor]:
-    return [Tensor(f"t{i}", (n * KIB // 4,), "map", managed=True) for i, n in enumerate(kibibytes)]
-
-
-class EnoughBytes(Mover):
-    """Wrong: once as many bytes have been evicted as are requested, an allocation must succeed."""
-
-    def allocate(self, tensor: Tensor, stays: bool = False) -> None:
-        freed, memory = 0, self.memory
-        while not memory.try_allocate(tensor, stays):
-            memory.give_back_drained(everything=True)
-            victim = self.cache.victim(self._locked, self.order.now) if freed < tensor.nbytes else None
-            if victim is None:
-                if not memory.try_allocate(tensor, stays):
-                    raise memory.does_not_fit(tensor)
-                return
-            freed += victim.nbytes
-            self.evict(victim)
-
-
-@pytest.mark.parametrize("kind", (Watching, EnoughBytes))
-def test_enough_bytes_are_no_hole(kind: type[Mover]) -> None:
-    """Four blocks side by side; the two used longest ago do not touch, so a third has to go."""
-    network = trunk(1)
-    planning = planner(network, cached(), MACHINE, 4 * KIB, kind)
-    planning.order.step = network.steps[0]
-    mover, memory = planning.mover, planning.memory
-    evicted: list[Any] = []
-    mover.__dict__.update(evicted=evicted, used=[])
-    a, b, c, d, wanted = tensors(1, 1, 1, 1, 2)
-    for tensor in (a, b, c, d):
-        mover.allocate(tensor)
-    for tensor in (a, c, b, d):
-        mover.cache.touch(tensor)
-    if kind is EnoughBytes:
-        with raises_naming(DoesNotFit, 2, "KiB", 1):
-            mover.allocate(wanted)
-        return
-    mover.allocate(wanted)
-    assert evicted == [a, c, b] and memory[wanted].address == 0
-    assert set(memory.managed()) == {wanted, d} and memory.pool.free_bytes == KIB
-
-
-# -- with a copy, or without -------------------------------------------------------------------------------------------
-
-
-def test_a_host_copy_that_a_write_leaves_valid_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wrong: a copy on the host stays valid, whatever is written to the tensor."""
-    monkeypatch.setattr(PinnedMemory, "outdate", lambda self, tensor: None)
-    wrong = plan(trunk(), cached(), MACHINE, TIGHT)
-    with raises_naming(Unsafe, "d(x)"):
-        wrong.verify()
-
-
-def writes(program: Program) -> Counter[str]:
-    """Tensor → how many forward or backward steps, rebuilds left out, write it."""
-    return Counter(tensor.name for step in program.network.steps for tensor in (*step.writes, *step.updates))
-
-
-# -- what it reports ---------------------------------------------------------------------------------------------------
-
-
-def test_the_counts_of_a_network_that_does_not_fit() -> None:
-    """Sixteen evictions, six of them without a copy; a prefetch makes hits of misses."""
-    on_demand = plan(trunk(), cached(), MACHINE, TIGHT).counts
-    ahead = plan(trunk(), cached(prefetch=Ahead()), MACHINE, ROOMY).counts
-    late = plan(trunk(), cached(), MACHINE, ROOMY).counts
-    assert (on_demand.evictions, on_demand.evicted_bytes) == (16, 10 * MAP)
-    assert on_demand.on_demand_bytes == on_demand.misses * MAP
-    assert ahead.misses < late.misses and ahead.hits + ahead.misses == late.hits + late.misses
 
 
 # -- where nothing else fits -------------------------------------------------------------------------------------------
@@ -398,13 +188,3 @@ def test_it_fits_where_nothing_else_does(network: Network) -> None:
     """One step's tensors at a time, and holes: less than the same techniques without the cache, never more."""
     without = setup(allocator=Heap(), liveness=Analysis())
     assert least_plan(network, cached(), MACHINE).budget <= least_plan(network, without, MACHINE).budget
-
-
-def test_a_plan_says_which_prefetches_found_no_hole() -> None:
-    program = plan(build("googlenet", 32), stages.everything(), MACHINES["k40c"], 400 << 20)
-    skipped = program.counts.skipped_prefetches
-    rows = {row[0]: row[1:] for row in plan_table(program, program.simulate()).rows}
-    assert skipped and rows["prefetches skipped"] == [str(skipped), "for want of a hole"]
-    assert "no hole for a prefetch" in " ".join(
-        program.listing().split("    traffic ")[1].split("    cache ")[0].split()
-    )

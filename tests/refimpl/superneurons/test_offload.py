@@ -11,29 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.machine import MACHINES
-from refimpl.memory.tiers import pinned_size
 from refimpl.names.networks import build
-from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Network, Tensor
-from refimpl.planner import Context, CopyIn, CopyOut, Free, Program, Record, SetupError, Wait, plan
-from refimpl.slots.baseline import BufferAMap, NoPrefetch, PinnedPlaces
-from refimpl.slots.questions import Place
-from refimpl.superneurons import ALL_CHECKPOINTS, CHECKPOINTS, SPEED_CENTRIC, Ahead, OffloadOutputs
+from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Network
+from refimpl.planner import CopyIn, CopyOut, Free, Program, plan
+from refimpl.superneurons import ALL_CHECKPOINTS, CHECKPOINTS, Ahead, OffloadOutputs
 from refimpl.superneurons import presets as stages
-from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import networks
-from tests.refimpl.modules import instructions_of, machine, setup
-from tests.refimpl.planner.mutations import refused, with_instructions
+from tests.refimpl.modules import leaving, machine, setup
 
 pytestmark = pytest.mark.superneurons
 
 K40C = MACHINES["k40c"]
 PLENTY = 1 << 40  #: bytes
-
-
-def leaving(network: Network, module: OffloadOutputs) -> dict[str, str]:
-    """Map → the layer after whose forward it leaves."""
-    bound = module.bind(Context(network, K40C))
-    return {tensor.name: step.layer.name for step in network.steps for tensor in bound.leaves(step)}
 
 
 def copies(program: Program, kind: type[CopyOut | CopyIn], why: str) -> dict[str, int]:
@@ -120,49 +109,7 @@ def test_the_rule_on_drawn_networks(network: Network, module: OffloadOutputs, di
     assert let_go == {name: released for name, (_, released, _) in gone.items()}
 
 
-def test_dropped_maps_need_not_leave() -> None:
-    """Recomputation is asked first."""
-    network = build("alexnet:superneurons", 2)
-    cheap_too = dataclasses.replace(CHECKPOINTS, kinds=("conv", "fc", "relu", "pool"))
-    setup = stages.recompute(SPEED_CENTRIC).replace(offload=cheap_too, prefetch=Ahead())
-    program = plan(network, setup, K40C, PLENTY)
-    program.verify()
-    fates = {name: [t.name for t, fate in program.fates.items() if fate.name == name] for name in ("offload", "drop")}
-    assert fates["offload"] == [*copies(program, CopyOut, "offload")] and "RELU1" in fates["drop"]
-    assert set(fates["offload"]) == {"CONV1", "CONV2", "CONV3", "CONV4", "CONV5", "FC1", "FC2"}
-
-
-# -- letting go --------------------------------------------------------------------------------------------------------
-
-
-def test_a_map_is_let_go_behind_its_last_forward_use_though_its_copy_still_runs() -> None:
-    """It is not live; where there is room, the pool has its bytes back at the first backward step, on any link."""
-    network = long_chain()
-    slow, middle, fast = (plan(network, stages.offload(), machine(link), PLENTY) for link in (1e4, 8e9, 1e15))
-    assert instructions_of(slow) == instructions_of(middle) == instructions_of(fast)
-    slow.verify()
-    late = [i for i in slow.instructions if isinstance(i, Free) and i.step > i.released <= network.depth]
-    assert late and {i.step for i in late} == {network.depth + 1}
-    for row in slow.rows[: network.depth]:
-        draining = sum(i.nbytes for i in late if i.released < row.step.number)
-        assert row.pool_bytes >= network.resident_bytes + row.live_bytes + draining
-
-
 # -- coming back -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("distance", range(7))
-def test_the_distance_is_a_parameter(distance: int) -> None:
-    """A map is back a given number of steps before the first backward step that uses it: its ReLU's."""
-    network = long_chain()
-    program = plan(network, stages.offload(distance=distance), machine(1e15), PLENTY)
-    program.verify()
-    back = copies(program, CopyIn, "prefetch")
-    for name, step in back.items():
-        assert step == network.layer(name.replace("conv", "relu")).backward.number - distance
-    # conv4: used at steps 8 and 13; three steps ahead it is due in forward, where its bytes are still there
-    assert ("conv4" in back) == (distance < 3) and ("conv3" in back) == (distance < 5)
-    assert min(back.values()) > network.depth
 
 
 def test_a_longer_distance_costs_memory_and_saves_waiting() -> None:
@@ -172,72 +119,3 @@ def test_a_longer_distance_costs_memory_and_saves_waiting() -> None:
     stalls = [program.simulate().stall for program in programs]
     assert peaks == sorted(peaks) and peaks[0] < peaks[-1]
     assert stalls == sorted(stalls, reverse=True) and stalls[0] > stalls[-1]
-
-
-def test_distance_0_and_a_prefetch_that_points_backwards() -> None:
-    """0 is on demand but for the name; a number that points past the step that needs the map is refused."""
-    network = build("alexnet:superneurons", 20)
-    at_once = plan(network, stages.offload(distance=0), K40C, PLENTY)
-    demanded = plan(network, stages.offload(distance=0).replace(prefetch=NoPrefetch()), K40C, PLENTY)
-    assert at_once.counts.prefetched_bytes == demanded.counts.on_demand_bytes == at_once.counts.offloaded_bytes > 0
-    assert [row.live_bytes for row in at_once.rows] == [row.live_bytes for row in demanded.rows]
-    for module in (Ahead, lambda d: dataclasses.replace(CHECKPOINTS, distance=d)):
-        with raises_naming(SetupError, "distance", -1, 0):
-            module(-1)
-
-
-# -- what goes wrong ---------------------------------------------------------------------------------------------------
-
-
-def waits_behind_their_records(program: Program) -> bool:
-    recorded = set()
-    for i in program.instructions:
-        if isinstance(i, Record):
-            recorded.add(i.event)
-        elif isinstance(i, Wait) and i.event not in recorded:
-            return False
-    return True
-
-
-def test_a_wait_on_an_event_that_was_never_recorded_is_refused() -> None:
-    """A GPU lets such a wait pass at once: the first iteration would read what has not been copied yet."""
-    program = plan(long_chain(), stages.offload(), K40C, PLENTY)
-    first = next(i for i in program.instructions if isinstance(i, Wait))
-    record = next(i for i in program.instructions if isinstance(i, Record) and i.event == first.event)
-    spoilt = with_instructions(program, [i for i in program.instructions if i is not record])
-    assert waits_behind_their_records(program) and not waits_behind_their_records(spoilt)
-    refused(spoilt)
-    late = [i for i in program.instructions if i is not record]
-    late.insert(late.index(first) + 1, record)
-    refused(with_instructions(program, late))
-
-
-def pinned(tensors: list[Tensor]) -> int:
-    return sum(pinned_size(tensor.nbytes) for tensor in tensors)
-
-
-class _ForAll(PinnedPlaces):
-    """Wrong: every map has its buffer from the start, whether it moves or not."""
-
-    def __init__(self, context: Context) -> None:
-        super().__init__(context.tiers)
-        self._places = {tensor: PinnedPlaces.place(self, tensor) for tensor in context.maps_across()}
-
-    def place(self, tensor: Tensor) -> Place | None:
-        return self._places[tensor]
-
-
-class ForAll(BufferAMap):
-    def bind(self, context: Context) -> PinnedPlaces:
-        return _ForAll(context)
-
-
-def test_pinned_memory_only_for_what_moves() -> None:
-    """The batch, the results, and the maps that leave; with room for everything a cache needs none for maps."""
-    network = build("alexnet:superneurons", 20)
-    for wanted in (stages.offload(), stages.everything()):
-        program, wasteful = (plan(network, one, K40C, PLENTY) for one in (wanted, wanted.replace(pinned=ForAll())))
-        moved = list({i.tensor: None for i in program.instructions if isinstance(i, (CopyIn, CopyOut))})
-        offloads = wanted.offload.name != "none"
-        assert program.pinned_bytes == pinned(moved)
-        assert (program.pinned_bytes < wasteful.pinned_bytes) == (program.counts.offloaded_bytes > 0) == offloads

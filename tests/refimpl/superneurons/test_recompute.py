@@ -5,22 +5,14 @@ that cost-aware recomputation keeps is l_peak: what a backward step has for itse
 what is kept of the segment it reads from) takes no more under memory-centric and cost-aware.  On top comes what waits
 for other steps: checkpoints that stay, gradients of other branches and, where segments branch, what was rebuilt for
 another branch.
-
-How far cost-aware is from the best of all choices is a campaign.
-`python -m tests.refimpl.superneurons.test_recompute 200` prints the distribution over 200 drawn networks.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
-import random
 import re
-import sys
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import pytest
@@ -29,7 +21,7 @@ from hypothesis import strategies as st
 
 from refimpl.names.networks import build
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Layer, Network, Step, Tensor
-from refimpl.planner import Context, Program, Setup, plan
+from refimpl.planner import Context, Program, Setup
 from refimpl.planner.mover import Mover, Workspace
 from refimpl.slots import questions as slots
 from refimpl.superneurons import (
@@ -203,50 +195,6 @@ def test_the_segments_of_alexnet() -> None:
     ]
 
 
-def test_a_fork_a_join_and_the_data_are_checkpoints_too() -> None:
-    b = Builder("forked", (1, 1, 4, 4), SUPERNEURONS)
-    trunk = b.batchnorm(name="first")
-    left = b.relu(name="left")
-    right = b.dropout(name="right", after=trunk)
-    b.join(left, right, name="join")
-    b.relu(name="after")
-    b.fc(2)
-    b.softmax()
-    assert spelled(segmentation(b.build()).segments) == [
-        ("input", ["first"]),
-        ("first.fork.1", ["left"]),
-        ("first.fork.2", ["right"]),
-        ("join", ["after"]),
-    ]
-
-
-def test_without_fork_layers_a_segment_branches() -> None:
-    b = Builder("branching", (1, 1, 4, 4), VDNN)
-    b.conv(2, 1, name="conv")
-    trunk = b.batchnorm(name="norm")
-    left = b.relu(name="left")
-    b.conv(2, 1, name="other", after=trunk)
-    right = b.dropout(name="right")
-    b.concat(left, right)
-    b.fc(2)
-    b.softmax()
-    assert spelled(segmentation(b.build()).segments) == [("conv", ["norm", "left"]), ("other", ["right"])]
-
-
-def test_a_cheap_join_makes_one_segment_of_those_that_it_joins() -> None:
-    """And its map is rebuilt from both sides, each map freed after its last reader."""
-    network = joined()
-    rebuilt = dataclasses.replace(MEMORY_CENTRIC, cheap=(*CHEAP, "join"))
-    assert spelled(segmentation(network, rebuilt).segments) == [
-        ("first second", ["left", "right", "join", "norm", "relu"]),
-    ]  # fmt: skip
-    plan = watched(network, rebuilt)
-    assert plan.again["third"] == ["left", "right", "join", "norm", "relu"]
-    assert plan.again["norm"] == ["left", "right", "join"]
-    alive = {"input.fork.1", "input.fork.2", "first", "second", "relu", "d(third)", "d(relu)"}
-    assert plan.alive("third") == alive, "what was rebuilt on the way is freed"
-
-
 def test_a_map_before_a_cheap_join_is_rebuilt_from_its_own_checkpoint() -> None:
     """The other side's checkpoint is not kept for it."""
     network = joined()
@@ -259,13 +207,10 @@ def test_a_map_before_a_cheap_join_is_rebuilt_from_its_own_checkpoint() -> None:
     assert last in steps["second"] and last not in steps["first"]
 
 
-@pytest.mark.parametrize(
-    ("how", "structure"), [*zip(STRATEGIES, [("join",), ("join", "concat"), ("join", "concat", "fork")], strict=True)]
-)
-def test_any_cheap_layer_with_several_producers_is_rebuilt(how: RecomputeSegments, structure: tuple[str, ...]) -> None:
-    branching = "tiny-inception" if "concat" in structure else "tiny-resnet"
-    for network in (joined(), build(f"{branching}:superneurons", 2)):
-        program = watched(network, dataclasses.replace(how, cheap=CHEAP + structure)).program
+def test_any_cheap_layer_with_several_producers_is_rebuilt() -> None:
+    rebuilt = dataclasses.replace(COST_AWARE, cheap=(*CHEAP, "join", "concat", "fork"))
+    for network in (joined(), build("tiny-inception:superneurons", 2)):
+        program = watched(network, rebuilt).program
         _, state = trained(program, 2, poison=True)
         assert differing(state, plain_training(program, 2)) == []
 
@@ -308,22 +253,6 @@ def test_segments_are_the_maximal_runs_of_cheap_layers(network: Network) -> None
 # -- what is dropped, and how long the source lives --------------------------------------------------------------------
 
 
-def test_dropped_is_what_cheap_layers_put_out_and_backward_reads_behind_its_last_forward_use() -> None:
-    network = chain("conv", "batchnorm", "dropout", "relu", "conv")
-    plan = watched(network, COST_AWARE)
-    # batchnorm1 feeds a dropout, whose backward reads dy alone: it is never rebuilt for its own sake.
-    assert {t.name for t, fate in plan.program.fates.items() if fate.name == "drop"} == {"dropout1", "relu1"}
-    forward = [{t.name for t in run.alive if t.kind == "map"} for run in plan.runs if run.step.forward]
-    assert forward[:6] == [
-        {"conv1"},
-        {"conv1", "batchnorm1"},
-        {"conv1", "batchnorm1", "dropout1"},
-        {"conv1", "dropout1", "relu1"},
-        {"conv1", "relu1", "conv2"},
-        {"conv1", "conv2", "fc1"},
-    ]
-
-
 @pytest.mark.parametrize("how", STRATEGIES, ids=lambda how: how.name)
 def test_the_source_lives_until_the_last_step_that_rebuilds_from_it(how: RecomputeSegments) -> None:
     """No backward step reads conv1's map itself: without the rebuild it would go in forward."""
@@ -331,46 +260,6 @@ def test_the_source_lives_until_the_last_step_that_rebuilds_from_it(how: Recompu
     assert plan.again == {"conv2": ["dropout1"]}
     assert plan.alive("conv2") == {"conv1", "dropout1", "d(conv2)", "d(dropout1)"}
     assert plan.alive("dropout1") == {"d(dropout1)", "d(conv1)"}
-
-
-def test_a_source_that_only_rebuilds_read_can_leave() -> None:
-    plan = watched(chain("conv", "dropout", "conv"), COST_AWARE, ALL_CHECKPOINTS)
-    assert plan.program.fates[plan.program.network.layer("conv1").y].name == "offload"
-    assert plan.again == {"conv2": ["dropout1"]}
-
-
-def test_the_source_is_there_for_every_step_that_rebuilds() -> None:
-    plan = watched(chain("conv", "dropout", "relu", "conv"), MEMORY_CENTRIC)
-    assert plan.again == {"conv2": ["dropout1", "relu1"], "relu1": ["dropout1"]}
-    assert plan.alive("relu1") == {"conv1", "dropout1", "relu1", "d(relu1)"}
-    assert plan.alive("dropout1") == {"d(relu1)", "d(conv1)"}
-
-
-def test_a_backward_step_rebuilds_only_what_it_reads() -> None:
-    """Dropout reads dy alone, and batch normalisation does without its output."""
-    plan = watched(chain("conv", "pool", "batchnorm", "dropout", "relu", "conv"), MEMORY_CENTRIC)
-    assert plan.again == {
-        "conv2": ["pool1", "batchnorm1", "dropout1", "relu1"],
-        "relu1": ["pool1", "batchnorm1", "dropout1"],
-        "batchnorm1": ["pool1"],
-    }
-    for layer in ("dropout1", "pool1", "conv1"):
-        assert layer not in plan.again
-
-
-def test_behind_a_managed_batch_the_batch_is_the_source() -> None:
-    """vDNN's networks: the batch stays until its segment has been rebuilt; nothing below conv1 learns."""
-    plan = watched(chain("relu", "pool", "conv", conventions=VDNN), COST_AWARE)
-    assert plan.again == {"conv1": ["relu1", "pool1"]}
-    assert "input" in plan.alive("conv1") and "relu1" not in plan.alive("conv1")
-
-
-def test_a_relu_in_place_runs_again_only_with_the_layer_it_overwrites() -> None:
-    """After a convolution the overwritten map is the checkpoint, and stays as it is."""
-    after_norm = watched(chain("conv", "batchnorm", "relu", "pool", "conv", conventions=VDNN), MEMORY_CENTRIC)
-    assert after_norm.again == {"conv2": ["batchnorm1", "relu1", "pool1"], "pool1": ["batchnorm1", "relu1"]}
-    after_conv = watched(chain("conv", "relu", "pool", "conv", conventions=VDNN), MEMORY_CENTRIC)
-    assert after_conv.again == {"conv2": ["pool1"]}
 
 
 @pytest.mark.parametrize("how", STRATEGIES, ids=lambda how: how.name)
@@ -444,15 +333,6 @@ def test_cost_aware_keeps_the_segment_that_fits_the_memory_centric_peak() -> Non
     assert plan.program.counts.recomputed_layers == 8
     assert plan.alive("fc1") == {"conv1", "conv2", "relu2", "pool2", "softmax1", "d(pool2)"}
     assert plan.alive("conv2") == {"conv1", "pool1", "d(relu2)", "d(pool1)"}
-
-
-@pytest.mark.parametrize("how", STRATEGIES, ids=lambda how: how.name)
-def test_a_rebuild_comes_before_the_steps_gradient(how: RecomputeSegments) -> None:
-    """Else the transient of memory-centric, 4096 at pool1, would be as high as speed-centric's 4608."""
-    plan = watched(chain(*TWO_SEGMENTS), how)
-    assert all(run.alive.isdisjoint(run.step.writes) for run in plan.runs if run.rebuild)
-    highest = max(row.transient_bytes for row in plan.program.rows)
-    assert highest == {"speed": 4608, "memory": 4096, "cost": 4096}[how.strategy]
 
 
 # -- what is published -------------------------------------------------------------------------------------------------
@@ -529,30 +409,6 @@ def test_a_layer_that_reads_the_segment_counts_too() -> None:
 # -- the bound ---------------------------------------------------------------------------------------------------------
 
 
-def needs_nothing(kind: str) -> bool:
-    """Whether its method takes no more than the layer before."""
-    _, *options = inspect.signature(getattr(Builder, kind)).parameters.values()
-    return all(option.default is not option.empty for option in options)
-
-
-OF_A_CHAIN = ("conv", *(kind for kind in CHEAP if kind == "pool" or (hasattr(Builder, kind) and needs_nothing(kind))))
-
-
-@st.composite
-def chains(draw: Any) -> Network:
-    b = Builder("drawn", (2, draw(st.integers(1, 3)), 8, 8), SUPERNEURONS)
-    for kind in draw(st.lists(st.sampled_from(OF_A_CHAIN), min_size=1, max_size=14)):
-        if kind == "conv":
-            b.conv(draw(st.integers(1, 8)), 1)
-        elif kind == "pool":
-            b.pool(min(2, *b.last.shape[2:]), draw(st.integers(1, 2)), ceil=True)
-        else:
-            getattr(b, kind)()
-    b.fc(3)
-    b.softmax()
-    return b.build()
-
-
 #: With fork layers, as the paper builds its networks and otherwise: no segment branches.
 FORKED = st.one_of(
     networks(layers=14, conventions=SUPERNEURONS),
@@ -618,269 +474,3 @@ def test_with_fork_layers_only_checkpoints_and_gradients_come_on_top(network: Ne
             its = {*run.step.uses, *plan.segmentation.nearest(run.layer), *plan.segment_maps(run.layer)}
             assert nbytes(run.alive & its) <= plan.segmentation.l_peak(), run.step
             assert (run.alive - its).isdisjoint(rebuilt)
-
-
-@pytest.mark.slow
-@given(chains())
-@settings(max_examples=40)
-def test_on_a_chain_whose_checkpoints_leave_nothing_comes_on_top(network: Network) -> None:
-    """There l_peak bounds the whole iteration."""
-    for how in (MEMORY_CENTRIC, COST_AWARE):
-        plan = watched(network, how, ALL_CHECKPOINTS)
-        assert plan.program.peak.live_bytes <= plan.segmentation.l_peak()
-
-
-@pytest.mark.parametrize("name", ["alexnet", "vgg16", "resnet50"])
-def test_on_the_papers_networks_the_bound_is_met_exactly(name: str) -> None:
-    for how in (MEMORY_CENTRIC, COST_AWARE):
-        plan = watched(build(f"{name}:superneurons"), how, ALL_CHECKPOINTS)
-        assert plan.program.peak.live_bytes == plan.segmentation.l_peak()
-
-
-def test_checkpoints_that_stay_come_on_top_of_l_peak() -> None:
-    """ResNet-50, 32 images: 406.125 MiB for the heaviest step, and 2876.7 in all (calculated)."""
-    plan = watched(build("resnet50:superneurons", 32), COST_AWARE)
-    assert plan.segmentation.l_peak() / MIB == 406.125
-    assert plan.program.peak.live_bytes / MIB == pytest.approx(2876.7, abs=0.05)
-
-
-def test_memory_centric_runs_a_segment_of_n_layers_n_times_n_plus_1_halves() -> None:
-    for n in (1, 2, 5):
-        plan = watched(chain("conv", *["relu"] * n, "conv"), MEMORY_CENTRIC)
-        assert plan.program.counts.recomputed_layers == n * (n + 1) // 2
-
-
-# -- state -------------------------------------------------------------------------------------------------------------
-
-
-def stateful(conventions: Conventions) -> Network:
-    """Batch normalisation and dropout in the middle of segments, so that both run again."""
-    b = Builder("stateful", (3, 2, 6, 6), conventions)
-    b.conv(4, 3, pad=1)
-    trunk = b.batchnorm()
-    b.dropout(0.3)
-    left = b.relu()
-    b.conv(4, 1, after=trunk)
-    b.lrn(3)
-    right = b.batchnorm()
-    b.join(left, right)
-    b.dropout(0.4)
-    b.batchnorm()
-    b.relu()
-    b.pool(2)
-    b.conv(4, 1)
-    b.relu()
-    b.fc(6)
-    b.dropout()
-    b.fc(3)
-    b.softmax()
-    return b.build()
-
-
-def test_a_chain_in_forward_leaves_what_a_forward_step_will_still_read() -> None:
-    """A cache has evicted the output of `left`, and `other` wants it; `both` will read `norm` again."""
-    b = Builder("forward", (1, 2, 4, 4), VDNN)
-    b.conv(2, 1)
-    norm = b.batchnorm(name="norm")
-    left = b.dropout(name="left")
-    other = b.conv(2, 1, name="other")
-    b.join(norm, other, name="both")
-    b.fc(2)
-    b.softmax()
-    memory_centric = MEMORY_CENTRIC.bind(Context(b.build(), MACHINE))
-    for step, freed in ((other.forward, []), (other.backward, [norm.y])):
-        assert [*memory_centric.chain(left.y, step, lambda tensor: False)] == [
-            (norm.forward, []),
-            (left.forward, freed),
-        ]
-
-
-# -- linear time -------------------------------------------------------------------------------------------------------
-
-
-def walked(network: Network, how: RecomputeSegments, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
-    """Layers on all ways from checkpoints to targets while planning, and layers that ran again."""
-    lengths: list[int] = []
-    path = BoundSegments._path
-
-    def counted(self: BoundSegments, targets: list[Layer]) -> list[Layer]:
-        found = path(self, targets)
-        lengths.append(len(found))
-        return found
-
-    with monkeypatch.context() as patch:
-        patch.setattr(BoundSegments, "_path", counted)
-        program = plan(network, stages.recompute(how), MACHINE, PLENTY)
-    return sum(lengths), program.counts.recomputed_layers
-
-
-@pytest.mark.slow
-def test_no_way_is_walked_twice_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    long_segments = chain("conv", *["relu"] * 300, "conv", *["batchnorm", "dropout"] * 150)
-    assert walked(long_segments, SPEED_CENTRIC, monkeypatch) == (600, 600)
-    network = build("resnet:137:superneurons", 1)
-    for how in STRATEGIES:
-        steps, runs = walked(network, how, monkeypatch)
-        assert runs <= steps <= 1.5 * runs
-
-
-# -- a campaign: all 2^n ways to let n segments keep or not, and how far cost-aware is from the best -----------------
-
-#: Checkpoints stay, as in the preset, or leave and are fetched on demand, as for the published ResNets.
-FATES = {"stay": stages.liveness().offload, "leave": ALL_CHECKPOINTS}
-
-
-@dataclass(frozen=True)
-class ByHand(RecomputeSegments):
-    """The segments that could do either keep what they rebuild as they are told to, one after another."""
-
-    keeps: tuple[bool, ...] = ()
-
-    def bind(self, context: Context) -> BoundSegments:
-        found = Segmentation("speed", context)
-        for segment, keeps in zip(either(found), self.keeps, strict=True):
-            segment.keeps = keeps
-        return BoundSegments(found, context)
-
-
-def either(found: Segmentation) -> list[Segment]:
-    """The segments to which it makes a difference: those that drop two maps or more."""
-    dropped = Counter(found.dropped.values())
-    return [segment for segment in found.segments if dropped[segment] > 1]
-
-
-def choices(network: Network) -> Iterable[tuple[bool, ...]]:
-    return product((True, False), repeat=len(either(segmentation(network))))
-
-
-def by_hand(keeps: tuple[bool, ...]) -> RecomputeSegments:
-    return ByHand("speed", "by hand", "each segment as told", keeps=keeps)
-
-
-def drawn(seed: int) -> Network:
-    """Two to four convolutions, each with two or three cheap layers after it, and now and then a way round them."""
-    r = random.Random(seed)
-    b = Builder(f"drawn {seed}", (1, r.randint(1, 4), 8, 8), SUPERNEURONS)
-    for _ in range(r.randint(2, 4)):
-        before = b.last
-        b.conv(r.randint(1, 8), 1, bias=False)
-        for kind in r.choices(("relu", "lrn", "batchnorm", "dropout", "pool"), k=r.randint(2, 3)):
-            if kind == "pool":
-                b.pool(min(2, *b.last.shape[2:]), ceil=True)
-            else:
-                getattr(b, kind)()
-        if b.last.shape[2:] == before.shape[2:] and r.random() < 0.5:
-            through = b.last
-            b.join(b.conv(through.shape[1], 1, bias=False, after=before), through)
-    b.fc(3)
-    b.softmax()
-    return b.build()
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a plan costs: bytes at its peak, and forward runs beside the necessary ones."""
-
-    peak: int
-    runs: int
-
-
-@dataclass(frozen=True)
-class Distance:
-    """Between cost-aware and the best of all choices."""
-
-    cost_aware: Cost
-    best_runs: int  #: the fewest of the choices that peak no higher than cost-aware
-    least_peak: int  #: of all choices
-    speed_runs: int  #: of the choice to keep everything
-    memory_runs: int  #: of the choice to keep nothing
-    choices: int
-
-    @property
-    def runs(self) -> int:
-        return self.cost_aware.runs - self.best_runs
-
-    @property
-    def peak(self) -> float:
-        """As a share of the least."""
-        return self.cost_aware.peak / self.least_peak - 1
-
-
-def cost(network: Network, how: RecomputeSegments, offload: Any) -> Cost:
-    program: Program = plan(network, stages.recompute(how).replace(offload=offload), MACHINE, PLENTY)
-    program.verify()
-    return Cost(program.peak.live_bytes, program.counts.recomputed_layers)
-
-
-def distance(network: Network, offload: Any) -> Distance:
-    found = cost(network, COST_AWARE, offload)
-    each = [cost(network, by_hand(keeps), offload) for keeps in choices(network)]
-    best = min(other.runs for other in each if other.peak <= found.peak)
-    return Distance(found, best, min(other.peak for other in each), each[0].runs, each[-1].runs, len(each))
-
-
-def distribution(count: int, checkpoints: str) -> list[Distance]:
-    """Over drawn networks, leaving out those without any choice."""
-    found = (distance(drawn(seed), FATES[checkpoints]) for seed in range(count))
-    return [one for one in found if one.choices > 1]
-
-
-def table(distances: list[Distance]) -> str:
-    """In words: how often cost-aware is the best, and how far it is from that where it is not."""
-    more = sorted(Counter(one.runs for one in distances).items())
-    above = sorted(one.peak for one in distances if one.peak)
-    span = f", by {above[len(above) // 2]:.1%} (median) to {above[-1]:.1%}" if above else ""
-    best, more_runs, speed, memory = (
-        sum(getattr(one, name) for one in distances) for name in ("best_runs", "runs", "speed_runs", "memory_runs")
-    )
-    return "\n    ".join(
-        (
-            f"{len(distances)} networks, {sum(one.choices for one in distances)} choices",
-            "runs more than the best choice that peaks no higher: "
-            + ", ".join(f"{runs} in {count} networks" for runs, count in more),
-            f"a peak above the least of all choices: in {len(above)} networks{span}",
-            f"runs in all: speed-centric {speed}, the best choices {best}, cost-aware {best + more_runs}, "
-            f"memory-centric {memory}",
-        )
-    )
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("checkpoints", FATES)
-def test_cost_aware_is_the_best_choice_on_most_small_networks(checkpoints: str) -> None:
-    """Three in four at least; and of the runs that memory-centric wastes it wastes one in ten at most."""
-    distances = distribution(12, checkpoints)
-    assert len(distances) >= 10 and all(one.runs >= 0 and one.peak >= 0 for one in distances)
-    best = [one for one in distances if one.runs == 0 and one.peak == 0]
-    assert len(best) >= 0.75 * len(distances)
-    wasted = sum(one.memory_runs - one.best_runs for one in distances)
-    assert wasted > 20 and sum(one.runs for one in distances) <= 0.1 * wasted
-    if checkpoints == "leave":  # nothing much comes on top of l_peak, and the least peak is memory-centric's
-        assert all(one.peak == 0 for one in distances)
-
-
-@pytest.mark.campaign
-def test_the_hand_can_choose_what_each_strategy_does() -> None:
-    """The twin and the module are the same where they choose the same."""
-    network = build("alexnet:superneurons", 200)
-    offload = FATES["stay"]
-    cost_aware = tuple(segment.keeps for segment in either(segmentation(network)))
-    assert cost(network, by_hand(cost_aware), offload) == cost(network, COST_AWARE, offload)
-    assert cost(network, by_hand((True,) * 5), offload) == cost(network, SPEED_CENTRIC, offload)
-    assert cost(network, by_hand((False,) * 5), offload) == cost(network, MEMORY_CENTRIC, offload)
-
-
-@pytest.mark.campaign
-def test_on_alexnet_cost_aware_is_the_best_of_all_32_choices() -> None:
-    network = build("alexnet:superneurons", 200)
-    found = [cost(network, by_hand(keeps), FATES["stay"]) for keeps in choices(network)]
-    assert len(found) == 32
-    least = min(one.peak for one in found)
-    assert least / 2**20 == pytest.approx(886.230, abs=0.001)
-    assert cost(network, COST_AWARE, FATES["stay"]) == Cost(least, min(o.runs for o in found if o.peak == least))
-    assert min(one.runs for one in found) == 14 < min(one.runs for one in found if one.peak == least) == 17
-
-
-if __name__ == "__main__":
-    for name in FATES:
-        print(f"Checkpoints {name}:", table(distribution(int(sys.argv[1]) if sys.argv[1:] else 200, name)))

@@ -79,14 +79,3 @@ def test_a_layer_that_moves_something_takes_as_long_as_the_longer_of_both(name: 
     for k in layers:
         took = found[k + 1].kernels[0].start - found[k].kernels[0].start
         assert took == pytest.approx(max(found[k].compute, found[k].copying), rel=1e-9)
-
-
-def test_without_the_join_the_same_copies_cost_less() -> None:
-    network = build("vgg16", 64)
-    joined, free = planned(network, ALL), planned(network, ALL, join=False)
-    assert joined.counts.offloaded_bytes == free.counts.offloaded_bytes
-    assert free.simulate().seconds < 0.99 * joined.simulate().seconds
-    late = moments(free)
-    overtaken = [k for k in range(1, network.depth) if late[k].copies
-                 and late[k + 1].kernels[0].start < late[k].copies[-1].end]  # fmt: skip
-    assert overtaken, "a layer starts before the copy of the one before it has ended"

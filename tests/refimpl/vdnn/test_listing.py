@@ -26,9 +26,8 @@ pytestmark = pytest.mark.vdnn
 TITAN_X, SLOW_LINK = MACHINES["titan-x"], machine(1e8)
 WINDOWS = {"window": WINDOW, "literal": LITERAL}
 ZOO = [
-    ("lenet", 8), ("tiny-vgg", 4), ("tiny-resnet", 4), ("tiny-inception", 4), ("alexnet", 128), ("overfeat", 128),
-    ("googlenet", 128), ("vgg16", 64), ("resnet50", 16), ("inceptionv4", 4), ("alexnet:superneurons", 16),
-    ("tiny-inception:superneurons", 4), ("tiny-resnet:vdnnpp", 4), ("vgg16:vdnnpp", 16),
+    ("lenet", 8), ("tiny-resnet", 4), ("alexnet", 128), ("googlenet", 128), ("vgg16", 64),
+    ("tiny-inception:superneurons", 4), ("tiny-resnet:vdnnpp", 4),
 ]  # fmt: skip
 
 
@@ -81,17 +80,3 @@ def test_any_network_any_kinds_any_window(network: Network, kinds: tuple[str, ..
     setup = static("test", OffloadInputs(kinds, "drawn", "")).replace(prefetch=window)  # type: ignore[arg-type]
     made = plan(network, setup, SLOW_LINK if slow else TITAN_X, UNLIMITED)
     assert differences(made, Listing(network, kinds, window.silent)) == []  # type: ignore[attr-defined]
-
-
-def test_the_twin_tells_the_modules_apart() -> None:
-    """Against the listing of the other policy, or of the other window, a program must fail."""
-    made = program("googlenet", 128, ALL, "window")
-    for kinds, silent in ((CONV.kinds, ("pool",)), (ALL.kinds, ()), (("conv", "pool"), ("pool",))):
-        assert differences(made, Listing(made.network, kinds, silent))
-
-
-def test_a_tensor_that_is_held_a_step_too_long_is_noticed() -> None:
-    made = program("tiny-vgg", 4, ALL, "window")
-    twin = Listing(made.network, ALL.kinds)
-    twin.alive_before[3] |= twin.alive_before[2]
-    assert len(differences(made, twin)) == 1

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from refimpl.machine import MACHINES
+from refimpl.memory import UNLIMITED
+from refimpl.memory.tiers import pinned_size
 from refimpl.names.networks import build
-from refimpl.network import Builder, Network
+from refimpl.network import Builder, Layer, Network, Tensor
 from refimpl.planner import Context, plan
-from refimpl.vdnn.offload import ALL, CONV, OffloadInputs
+from refimpl.slots.last_consumer import LastConsumerSends
+from refimpl.vdnn import ALL, CONV, OffloadInputs, static
 from tests.refimpl.drawn_networks import networks
-from tests.refimpl.modules import setup
+from tests.refimpl.modules import leaving
 
 pytestmark = pytest.mark.vdnn
 
-GIB = 2**30
 TITAN_X = MACHINES["titan-x"]
-
-
-def leaving(network: Network, module: OffloadInputs) -> dict[str, str]:
-    """Map → the layer whose forward sends it out."""
-    bound = module.bind(Context(network, TITAN_X))
-    return {x.name: step.layer.name for step in network.steps for x in bound.leaves(step)}
 
 
 def forked() -> Network:
@@ -54,57 +51,6 @@ def test_a_forked_map_leaves_if_any_reader_is_chosen_and_only_with_the_last_one(
     assert leaving(network, ALL) == {"input": "a", "a": "b", "b": "right", "left": "concat1", "right": "concat1"}
 
 
-ZOO = [
-    ("lenet", 2), ("tiny-vgg", 2), ("tiny-resnet", 2), ("tiny-inception", 2), ("alexnet", 2), ("overfeat", 2),
-    ("googlenet", 2), ("vgg16", 2), ("resnet50", 2), ("alexnet:superneurons", 2), ("tiny-inception:superneurons", 2),
-    ("tiny-resnet:vdnnpp", 2),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("module", [ALL, CONV], ids=lambda module: module.name)
-@pytest.mark.parametrize(("name", "batch"), ZOO, ids=lambda value: str(value))
-def test_offloaded_are_the_inputs_of_the_chosen_kinds_that_backward_needs(
-    name: str, batch: int, module: OffloadInputs
-) -> None:
-    network = build(name, batch)
-    context = Context(network, TITAN_X)
-    read = {x for layer in network.layers if layer.kind in module.kinds for x in layer.inputs}
-    assert set(module.bind(context).offloads()) == read & set(context.maps_across())
-    relus = {layer.name for layer in network.layers if layer.in_place}
-    assert relus.isdisjoint(leaving(network, module).values()), "a layer in place never sends"
-
-
-@given(networks())
-def test_vdnn_conv_offloads_a_part_of_what_vdnn_all_does(network: Network) -> None:
-    some, every = (set(one.bind(Context(network, TITAN_X)).offloads()) for one in (CONV, ALL))
-    assert some <= every
-
-
-@pytest.mark.parametrize(
-    ("kinds", "maps"),
-    [(("pool",), ["conv1", "conv2"]), (("fc",), ["pool2"]), ((), []), (("relu",), ["conv1", "conv2"])],
-)
-def test_other_kinds_may_be_chosen(kinds: tuple[str, ...], maps: list[str]) -> None:
-    b = Builder("chain", (2, 3, 8, 8))
-    for number in (1, 2):
-        b.conv(4, 3, pad=1, name=f"conv{number}")
-        b.relu()
-        b.pool(2, name=f"pool{number}")
-    b.fc(3)
-    b.softmax()
-    assert sorted(leaving(b.build(), OffloadInputs(kinds, "some", ""))) == maps  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(("module", "gib"), [(CONV, 1.263), (ALL, 2.803)], ids=lambda value: str(value))
-def test_bytes_offloaded_of_googlenet(module: OffloadInputs, gib: float) -> None:
-    """Beside the batch; under conv it would be 0.82 GiB if the last reader's kind decided."""
-    moving = setup(offload=module, join=True, copy_streams="shared")
-    network = build("googlenet", 128)
-    program = plan(network, moving, TITAN_X, 60 * GIB)
-    assert program.counts.offloaded_bytes / GIB == pytest.approx(gib, abs=0.001)
-    assert program.counts.offloaded_bytes == program.counts.on_demand_bytes
-
-
 def test_all_is_every_map_that_is_a_buffer_of_its_own() -> None:
     """GoogLeNet keeps no map that its feature extraction reads; 603 MiB of them only CONCATs read."""
     network = build("googlenet", 128)
@@ -113,3 +59,59 @@ def test_all_is_every_map_that_is_a_buffer_of_its_own() -> None:
     assert {x.name for x in kept} == {"average", "softmax"}
     without = OffloadInputs(("conv", "pool"), "before", "").bind(Context(network, TITAN_X)).offloads()
     assert sum(x.nbytes for x in ALL.bind(context).offloads().keys() - without.keys()) == 603.3125 * 2**20
+
+
+# -- the last consumer sends: a map leaves once, in the forward of the layer that brings its reference count to 0 ------
+
+
+KINDS = st.lists(st.sampled_from(("conv", "pool", "concat", "lrn", "batchnorm", "join")), unique=True)
+
+
+def sends(network: Network, chosen: list[Layer]) -> dict[str, list[str]]:
+    """Layer → the maps that it sends."""
+    bound = LastConsumerSends(chosen, Context(network, TITAN_X))
+    assert not any(bound.leaves(step) for step in network.steps[network.depth :])
+    found = {step.layer.name: [x.name for x in bound.leaves(step)] for step in network.steps[: network.depth]}
+    return {layer: maps for layer, maps in found.items() if maps}
+
+
+class Refcounts:
+    """The paper's counters: each forward read counts down; the layer that reaches 0 may offload."""
+
+    def __init__(self, network: Network, kinds: list[str]) -> None:
+        self.sent: dict[str, list[str]] = {}
+        readers = {x: [y for y in network.layers if x in y.inputs] for x in network.managed}
+        refcount = {x: len(found) for x, found in readers.items()}
+        for layer in network.layers:
+            for x in (x for x in dict.fromkeys(layer.inputs) if x.managed):
+                refcount[x] -= 1
+                if refcount[x] == 0 and self._offloads(network, x, [y.kind for y in readers[x]], kinds):
+                    self.sent.setdefault(layer.name, []).append(x.name)
+
+    @staticmethod
+    def _offloads(network: Network, x: Tensor, readers: list[str], kinds: list[str]) -> bool:
+        again = any(x in step.uses for step in network.steps[network.depth :])
+        return again and any(kind in kinds for kind in readers)
+
+
+@given(networks(), KINDS)
+def test_the_last_use_is_where_the_paper_counts_to_zero(network: Network, kinds: list[str]) -> None:
+    chosen = [layer for layer in network.layers if layer.kind in kinds]
+    found = {layer: sorted(maps) for layer, maps in sends(network, chosen).items()}
+    assert found == {layer: sorted(maps) for layer, maps in Refcounts(network, kinds).sent.items()}
+
+
+# -- vDNN on the host: one pinned buffer for every offloaded map, fixed before the first iteration ---------------------
+
+
+@pytest.mark.parametrize(("offload", "gib"), [(ALL, 14.355), (CONV, 8.518)], ids=("all", "conv"))
+def test_pinned_memory_is_what_is_offloaded_the_batch_and_the_results(offload: OffloadInputs, gib: float) -> None:
+    """VGG-16(256): all (m) has 14.5 GiB of pinned memory, of which the batch is 0.14."""
+    network = build("vgg16", 256)
+    program = plan(network, static("test", offload), TITAN_X, UNLIMITED)
+    maps = [x for x, fate in program.fates.items() if fate.name == "offload" and x is not network.input]
+    assert sum(x.nbytes for x in maps) == program.counts.offloaded_bytes
+    assert program.counts.offloaded_bytes / 2**30 == pytest.approx(gib, abs=0.001)
+    others = {network.input, network.labels, network.losses}
+    assert others == set(program.pinned)
+    assert program.pinned_bytes == sum(pinned_size(x.nbytes) for x in (*maps, *others))

@@ -90,20 +90,6 @@ def context_with_offloads(network: Network, names: set[str]) -> Context:
     return context
 
 
-@pytest.mark.parametrize(
-    ("batch", "window", "gib"),
-    [(128, WINDOW, 4.775), (128, LITERAL, 5.469), (256, WINDOW, 9.331), (256, LITERAL, 10.719)],
-)
-def test_peaks_of_vgg16_with_both_readings_of_the_window(batch: int, window: Window, gib: float) -> None:
-    """all(m), live maps and gradients; at 128 images with W and dW of the convolutions (published: 4.8 GB)."""
-    network = build("vgg16", batch)
-    program = plan(network, vdnn(window), TITAN_X, 60 * GIB)
-    weights = sum(2 * p.weight.nbytes for layer, _, p in network.parameters() if layer.kind == "conv")
-    live = program.peak.live_bytes + (weights if batch == 128 else 0)
-    assert live / GIB == pytest.approx(gib, abs=0.001)
-    assert program.counts.on_demand_bytes == 0
-
-
 def test_vgg16_of_256_images_fits_12_gib_by_one_reading_and_not_by_the_other() -> None:
     network = build("vgg16", 256)
     assert plan(network, vdnn(WINDOW), TITAN_X, 12 * GIB).peak_bytes < 12 * GIB
@@ -142,22 +128,3 @@ def test_no_search_looks_beyond_the_next_conv(network: Network, window: Window) 
         between = layers[layers.index(sender) + 1 : layers.index(n)]
         assert layers.index(sender) < layers.index(n)
         assert all(layer.kind != "conv" for layer in between)
-
-
-@given(networks(layers=16))
-def test_a_pooling_is_silent_by_default_and_searches_in_the_literal_reading(network: Network) -> None:
-    silent, literal = ([n.kind for n, _ in found_by(network, window)] for window in (WINDOW, LITERAL))
-    assert "pool" not in silent
-    assert len(literal) >= len(silent), "more layers search, so no fewer are found"
-
-
-def test_a_concat_gives_way_to_the_next_conv() -> None:
-    """GoogLeNet: a CONCAT sends four maps, which one search brings back together."""
-    network = build("googlenet", 8)
-    found = found_by(network, WINDOW)
-    context = Context(network, TITAN_X)
-    context.decide("offload", "test", ALL.bind(context).offloads())
-    bound = WINDOW.bind(context)
-    due = {step.layer.name: [x.name for x in bound.due(step)] for step in network.steps if not step.forward}
-    concats = [(n.name, sender.name) for n, sender in found if sender.kind == "concat"]
-    assert concats and all(len(due[n]) == 4 for n, _ in concats)

@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.machine import MACHINES, Machine
-from refimpl.memory import BestFit, FirstFit
+from refimpl.machine import MACHINES
+from refimpl.memory import BestFit
 from refimpl.names import presets
+from refimpl.names.largest_batch import attempt
 from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.planner import DoesNotFit, Program, Search, Setup, SetupError, plan
+from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.slots.algorithms import MemoryOptimal, PerformanceOptimal
 from refimpl.slots.baseline import NoOffload
 from refimpl.vdnn import ALL, CONV, Greedy, static
-from tests.messages import raises_naming
 from tests.refimpl.backend.running import MACHINE
 from tests.refimpl.drawn_networks import networks
-from tests.refimpl.modules import least_bytes, least_plan
+from tests.refimpl.modules import least_plan
 
 pytestmark = pytest.mark.vdnn
 
@@ -44,22 +44,11 @@ def test_the_static_presets_are_the_papers(name: str, algorithms: str) -> None:
     assert setup.allocator == BestFit(granularity=512)
 
 
-def test_without_a_choice_the_workspace_is_the_least() -> None:
-    assert presets.setup("vdnn-all").slots["algorithms"] == presets.setup("vdnn-conv").slots["algorithms"] == "memory"
-
-
 def candidates() -> dict[str, Setup]:
     """The paper's list, written down once more: name → offload and algorithms."""
     offloads = {"none": NoOffload(), "conv": CONV, "all": ALL}
     algorithms = {"(m)": MemoryOptimal(), "(p)": PerformanceOptimal(), "(greedy)": Greedy()}
     return {name: static(name, offloads[name.split()[0]], algorithms[name.split()[1]]) for name in ORDER}
-
-
-def fits(network: Network, setup: Setup, on: Machine, budget: int) -> bool:
-    try:
-        return bool(plan(network, setup, on, budget))
-    except DoesNotFit:
-        return False
 
 
 @pytest.mark.slow
@@ -68,7 +57,7 @@ def fits(network: Network, setup: Setup, on: Machine, budget: int) -> bool:
 def test_the_dynamic_policy_is_the_first_of_the_papers_list_that_fits(network: Network, share: float) -> None:
     """Each candidate planned alone; all (m) decides whether any is tried, and is adopted last."""
     budget = int(share * least_plan(network, presets.setup("vdnn-all"), MACHINE).budget)  # type: ignore[arg-type]
-    frugal, *others = [name for name, setup in candidates().items() if fits(network, setup, MACHINE, budget)] or [""]
+    frugal, *others = [name for name, setup in candidates().items() if attempt(network, setup, MACHINE, budget)] or [""]
     try:
         program = plan(network, presets.setup("vdnn-dyn"), MACHINE, budget)
     except DoesNotFit:
@@ -103,29 +92,3 @@ def test_the_first_that_fits_is_adopted(name: str, batch: int, gib: float, adopt
     assert first.fits and last.fits and not any(trial.fits for trial in others)
     assert all("missing" in trial.failure and "step" in trial.failure for trial in others)
     assert last.peak_bytes == program.peak_bytes <= gib * GIB
-
-
-def test_an_untrainable_network_is_said_to_be_so() -> None:
-    with raises_naming(DoesNotFit, "vgg16", "m", 8, "GiB"):
-        dynamic(build("vgg16", 256), 8)
-
-
-def test_what_it_searches_cannot_be_set_and_the_rest_can() -> None:
-    policy = presets.setup("vdnn-dyn", {"allocator": "first-fit", "prefetch": "vdnn-window-literal"})
-    assert isinstance(policy, Search)
-    assert policy.slots["offload"] == policy.slots["algorithms"] == "searched"
-    assert policy.slots["allocator"] == "first-fit"
-    program = plan(build("vgg16", 128), policy, TITAN_X, 10 * GIB)
-    assert isinstance(program.setup.allocator, FirstFit) and program.setup.slots["prefetch"] == "vdnn-window-literal"
-    for slot in ("offload", "algorithms"):
-        with raises_naming(SetupError, "vdnn-all", "vdnn-conv"):
-            presets.setup("vdnn-dyn", {slot: "none" if slot == "offload" else "memory"})
-
-
-def test_the_least_budget_is_that_of_the_candidate_without_which_nothing_is_adopted() -> None:
-    """To 1 MiB, and smallest tried: all (m) holds 10.88 GiB, where holes let it."""
-    network, policy = build("vgg16", 256), presets.setup("vdnn-dyn")
-    least = least_bytes(network, policy, TITAN_X)
-    assert least == least_bytes(network, static("all (m)", ALL), TITAN_X) and 10.87 < least / GIB < 11.6
-    program = plan(network, policy, TITAN_X, least)
-    assert program.peak_bytes <= least

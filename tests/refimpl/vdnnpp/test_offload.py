@@ -10,24 +10,18 @@ from hypothesis import given
 
 from refimpl.machine import MACHINES
 from refimpl.names.networks import build
-from refimpl.network import Builder, Network
+from refimpl.network import Network
 from refimpl.network.conventions import VDNNPP
-from refimpl.planner import Context, SetupError, plan
+from refimpl.planner import plan
 from refimpl.vdnnpp import ALL, ALTERNATE_CONV, CONV, OffloadInputsOf, static
-from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import networks
+from tests.refimpl.modules import leaving
 
 pytestmark = pytest.mark.vdnnpp
 
 TITAN_X = MACHINES["titan-x"]
 PLENTY = 1 << 40
 SETS = (ALL, CONV, ALTERNATE_CONV)
-
-
-def leaving(network: Network, module: OffloadInputsOf) -> dict[str, str]:
-    """Map → the layer whose forward sends it out."""
-    bound = module.bind(Context(network, TITAN_X))
-    return {x.name: step.layer.name for step in network.steps for x in bound.leaves(step)}
 
 
 def numbers(network: Network, module: OffloadInputsOf) -> set[int]:
@@ -60,13 +54,6 @@ def test_the_authors_chains(name: str, module: OffloadInputsOf, expected: set[in
     assert copied == away - {"input"}, "the batch's host copy exists"
 
 
-def test_every_second_convolution_from_the_first() -> None:
-    """Of the convolutions alone: poolings in between do not count."""
-    network = build("vgg16:vdnnpp", 2)
-    convs = [layer.name for layer in network.layers if layer.kind == "conv"]
-    assert [*leaving(network, ALTERNATE_CONV).values()] == convs[::2]
-
-
 # -- the last layer ----------------------------------------------------------------------------------------------------
 
 
@@ -89,39 +76,7 @@ def test_the_last_layer_that_is_not_softmax_or_relu_keeps_its_input(
         assert "".join(layer.number for layer in found) == numbers
 
 
-def test_a_network_that_ends_in_a_dropout() -> None:
-    """Its last dropout's input stays, the one before leaves, both held by the FC that made them."""
-    b = Builder("dropouts", (2, 3, 8, 8), VDNNPP)
-    for _ in range(2):
-        b.fc(6)
-        b.dropout()
-    b.softmax()
-    network = b.build()
-    first, last = (layer for layer in network.layers if layer.kind == "dropout")
-    assert leaving(network, ALL) == {first.x.name: first.name}
-    program = plan(network, static("test", ALL), TITAN_X, PLENTY)
-    program.verify()
-    assert program.fates[first.x].name == "offload" and program.fates[last.x].name == "keep"
-
-
 # -- forked networks ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "name", ["tiny-inception", "tiny-inception:vdnnpp", "tiny-resnet:vdnnpp", "tiny-resnet:superneurons", "googlenet"]
-)
-def test_forked_networks_leave_map_by_map_once_and_with_the_last_reader(name: str) -> None:
-    network = build(name, 2)
-    for module in SETS:
-        sent = leaving(network, module)
-        assert sent
-        for x, sender in sent.items():
-            readers = [layer.name for layer in network.layers if x in {tensor.name for tensor in layer.inputs}]
-            made = {layer.name for layer in network.layers if x in {tensor.name for tensor in layer.outputs}}
-            assert sender == [reader for reader in readers if reader not in made or reader == readers[-1]][-1]
-        program = plan(network, static("test", module), TITAN_X, PLENTY)
-        copies = [i.tensor for i in program.instructions if i.op == "copy out" and i.why == "offload"]
-        assert len(copies) == len(set(copies)) == len([x for x in sent if x != "input"])
 
 
 class Plainly:
@@ -149,9 +104,3 @@ class Plainly:
 def test_drawn_networks(network: Network) -> None:
     for module in SETS:
         assert leaving(network, module) == Plainly(network, module.kinds, module.every).sent
-
-
-@pytest.mark.parametrize("every", [0, -1])
-def test_at_least_every_layer_is_counted(every: int) -> None:
-    with raises_naming(SetupError, "every", every, 1):
-        OffloadInputsOf(("conv",), "mine", "mine", every)

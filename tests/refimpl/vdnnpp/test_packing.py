@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -97,22 +94,6 @@ def test_the_loops_agree_with_a_plain_one(values: np.ndarray) -> None:
     assert again.tobytes() == bits.tobytes()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("nonzeros", range(33))
-def test_every_number_of_nonzeros_in_a_word(nonzeros: int) -> None:
-    """Each way through the loops, with what follows the word left alone, for all places of the non-zeros."""
-    drawn = np.random.default_rng(nonzeros)
-    for start in (0, 32 - nonzeros, None):
-        where = drawn.permutation(32)[:nonzeros] if start is None else np.arange(start, start + nonzeros)
-        bits = np.zeros(32, np.uint32)
-        bits[where] = drawn.integers(1, 1 << 32, nonzeros, np.uint32)
-        masks, packed, again = np.zeros(1, np.uint32), np.full(40, 7, np.uint32), np.full(40, 9, np.uint32)
-        assert words_module().pack_words(bits, masks, packed, 0, 1) == nonzeros
-        assert bool(masks[0] & (1 << 31)) == bool(bits[31]) and (packed[32:] == 7).all()
-        words_module().unpack_words(masks, packed, again, 0, 1)
-        assert again[:32].tobytes() == bits.tobytes() and (again[32:] == 9).all()
-
-
 @pytest.mark.parametrize("count", [2048, 10 * 2048, 64 * 2048])
 @pytest.mark.parametrize("every", [1, 2, 3, 4, 5, 8, 10, 32])
 def test_what_is_taken_is_counted_in_the_authors_slots(count: int, every: int) -> None:
@@ -122,41 +103,6 @@ def test_what_is_taken_is_counted_in_the_authors_slots(count: int, every: int) -
     for first in range(0, count, worker):
         values[first : first + worker : every] = 1
     assert there_and_back(values) == stored_bytes(count, np.count_nonzero(values) / count)
-
-
-def test_a_worker_with_few_zeros_takes_more_slots_than_the_others() -> None:
-    values = np.zeros(64 * 32, np.float32)
-    assert there_and_back(values) == 4 * 64  # masks
-    values[:33] = 1  # one more than a slot of the first worker
-    assert there_and_back(values) == 4 * (64 + 2 * 32)
-
-
-@given(maps())
-@settings(max_examples=30)
-def test_what_is_taken_holds_everything(values: np.ndarray) -> None:
-    nonzero = np.count_nonzero(values.view(np.uint32))
-    stored = there_and_back(values)
-    assert stored >= 4 * (nonzero + len(values) // 32) - 4 * 31  # the last numbers are kept as they are
-    assert stored <= stored_bytes(len(values), 1.0)
-
-
-def test_a_second_map_leaves_nothing_of_the_first() -> None:
-    full, sparse = np.ones(5000, np.float32), np.zeros(5000, np.float32)
-    sparse[::100] = 3
-    store = np.zeros(packed_limit(full.nbytes), np.uint8)
-    place = Packed(store, full.nbytes)
-    assert place.pack(full.view(np.uint8)) > place.pack(sparse.view(np.uint8))
-    back = np.ones_like(sparse)
-    place.unpack(back.view(np.uint8))
-    assert back.tobytes() == sparse.tobytes()
-
-
-def test_what_is_not_filled_is_not_touched() -> None:
-    """A map of zeros takes its masks; no page of the rest of its place is written to."""
-    values = np.zeros(1 << 16, np.float32)
-    store = np.full(packed_limit(values.nbytes), 0xAB, np.uint8)
-    Packed(store, values.nbytes).pack(values.view(np.uint8))
-    assert (store[len(values) // 8 :] == 0xAB).all()
 
 
 @pytest.mark.parametrize("count", [1, 32, 1000, 20_000])
@@ -171,11 +117,3 @@ def test_arrays_that_are_too_small_are_refused(count: int) -> None:
         for work in (place.pack, place.unpack):
             with raises_naming(PackingError, other.nbytes):
                 work(other)
-
-
-def test_nobody_pays_for_numba_who_packs_nothing() -> None:
-    code = (
-        "import refimpl.memory, refimpl.machine, refimpl.planner, refimpl.vdnnpp, refimpl.names.presets, sys; "
-        "raise SystemExit('numba' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

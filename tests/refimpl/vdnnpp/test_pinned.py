@@ -10,7 +10,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from refimpl.machine.gpus import MACHINES
@@ -21,14 +21,11 @@ from refimpl.network import VDNN, Builder, Conventions, Network, Tensor
 from refimpl.network.conventions import VDNNPP
 from refimpl.planner import Context, CopyIn, CopyOut, DoesNotFit, Program, Setup, plan
 from refimpl.planner.instructions import FromStore, ToStore
-from refimpl.slots.baseline import BufferAMap
 from refimpl.slots.errors import PinnedDoesNotFit
 from refimpl.studies.reproduce.vdnnpp.published import DENSITIES_PER_CENT, KEPT_MIB, RAW_MIB
 from refimpl.vdnnpp import Compressed, OnDemand
 from refimpl.vdnnpp.compression import never_negative, stored_bytes
 from refimpl.vdnnpp.packing import Packed, packed_limit
-from refimpl.vdnnpp.pinned import BestFitOrHome
-from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, machine, setups
 from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_plainly
@@ -96,14 +93,6 @@ def test_no_map_that_would_be_compressed_is_negative(network: Network) -> None:
         assert (arrays[tensor.name] >= 0).all(), tensor
 
 
-def test_the_input_and_what_convolutions_put_out_may_be_negative() -> None:
-    """In a residual network a convolution is followed by a norm, and no ReLU of its own."""
-    network = build("tiny-resnet:vdnnpp", 2)
-    found = never_negative(network)
-    assert network.input not in found
-    assert found.isdisjoint(layer.y for layer in network.layers if layer.kind == "conv")
-
-
 def test_a_map_is_compressed_only_between_its_relu_and_backward() -> None:
     """The ReLU works in place: what the convolution writes may be negative, and so may a gradient in its place."""
     b = Builder("in place", (2, 3, 8, 8), VDNN)
@@ -166,21 +155,6 @@ def test_bytes_stored_are_the_authors_slots(numbers: int, eighths: int, seed: in
     assert stored_bytes(numbers, eighths / 8) == slots_one_by_one([*part] * 8)
 
 
-def test_bytes_stored_of_nothing_and_of_everything() -> None:
-    assert stored_bytes(6400, 0.0) == 800
-    assert stored_bytes(6400, 1.0) == 4 * 6400 + 800
-    assert stored_bytes(6400, 1.0) / (4 * 6400) == 1.03125  # the worst case: 3.1 % larger
-    assert stored_bytes(6400, 1e-9) == 4 * 6400 // 8 + 800  # one slot a worker
-
-
-@given(st.integers(1, 1 << 20), st.floats(0, 1))
-@example(33, 1.0)
-def test_bytes_stored_stay_within_what_is_reserved(numbers: int, density: float) -> None:
-    """But for maps so small that eight workers' slots are longer than the map."""
-    slack = 4 * 64 + 4 * 8  # of rounding up to whole slots
-    assert stored_bytes(numbers, density) <= packed_limit(4 * numbers) + slack
-
-
 @pytest.mark.parametrize("density", [0.0, 0.1, 0.25, 0.5, 1.0])
 def test_a_real_map_takes_what_is_planned(density: float) -> None:
     numbers = 1 << 18
@@ -221,99 +195,6 @@ def pinned_for_maps(program: Program) -> int:
     return program.pinned_bytes - sum(pinned_size(tensor.nbytes) for tensor in program.pinned)
 
 
-def most_at_once(program: Program) -> int:
-    """By the list: bytes of maps in pinned memory from the copy out to the copy in, or until it is compressed."""
-    held: dict[Tensor, int] = {}
-    most = 0
-    for it in program.instructions:
-        if isinstance(it, CopyOut) and it.tensor not in program.pinned:
-            held[it.tensor] = pinned_size(it.nbytes)
-        most = max(most, sum(held.values()))
-        if isinstance(it, CopyIn):
-            held.pop(it.tensor, None)
-    return most
-
-
-@pytest.mark.parametrize(("name", "batch"), [("vgg16:vdnnpp", 64), ("googlenet", 32)])
-def test_buffers_on_demand_are_given_back(name: str, batch: int) -> None:
-    """A map that leaves a second time, or after others have returned, needs no new pinned memory."""
-    network = build(name, batch)
-    program = plan(network, setup("vdnnpp-all").replace(pinned=OnDemand()), TITAN_X, PLENTY)
-    assert pinned_for_maps(program) == most_at_once(program)
-    places = Counter(it.pinned_address for it in program.instructions if isinstance(it, CopyOut))
-    assert max(places.values()) == 1  # in one iteration all leave before any returns
-
-
-@pytest.mark.parametrize(
-    ("home", "units", "address"),
-    [
-        (4, 1, 4), (6, 1, 6), (7, 1, 7), (5, 3, 5),  # a hole's first unit, one in the middle, its last, its end
-        (3, 1, 0), (7, 2, 0), (2, 2, 0), (None, 2, 0),  # taken already; too far right for as much: best fit
-    ],
-)  # fmt: skip
-def test_a_map_gets_its_old_place_wherever_in_a_hole_that_is(home: int | None, units: int, address: int) -> None:
-    """The smaller hole has units 0 to 2, the larger one units 4 to 7."""
-    unit = 512
-    pool = BestFitOrHome(8 * unit)
-    blocks = [pool.allocate_at(None, size * unit) for size in (3, 1, 4)]
-    assert blocks == [0, 3 * unit, 4 * unit]
-    pool.free(0)
-    pool.free(4 * unit)
-    assert pool.allocate_at(None if home is None else home * unit, units * unit) == address * unit
-    taken = {3, *range(address, address + units)}
-    free = {place // unit for hole, room in pool.holes() for place in range(hole, hole + room, unit)}
-    assert free == {*range(8)} - taken
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "batch"), [("alexnet:vdnnpp", 128), ("vgg16:vdnnpp", 64), ("googlenet", 128)])
-@pytest.mark.parametrize("policy", ["vdnnpp-all", "vdnnpp-conv"])
-def test_compression_saves_pinned_memory_and_costs_little_time(name: str, batch: int, policy: str) -> None:
-    """None with a longer lag.  P claims up to 60 % less; ours are by the model, with half of all numbers zero."""
-    network, preset = build(name, batch), setup(policy)
-    for on in (GTX_970, TITAN_X):
-        programs = [
-            plan(network, preset.replace(pinned=pinned), on, PLENTY)
-            for pinned in (BufferAMap(), OnDemand(), Compressed(), Compressed(lag=8))
-        ]
-        a_map, on_demand, compressed, later = map(pinned_for_maps, programs)
-        assert a_map >= on_demand > compressed and on_demand >= later
-        if name == "vgg16:vdnnpp":
-            assert compressed < 0.6 * a_map
-        seconds = [program.planned_seconds for program in programs]
-        assert seconds[1] == seconds[0]
-        assert seconds[2] <= 1.04 * seconds[0] and seconds[3] <= 1.001 * seconds[0]
-
-
-def test_backward_asks_no_more_pinned_memory_than_forward() -> None:
-    program = plan(build("vgg16", 64), setup("vdnnpp-all"), TITAN_X, PLENTY)
-    ends = {True: 0, False: 0}
-    for it in program.instructions:
-        if isinstance(it, (CopyOut, FromStore)):
-            forward = it.step <= program.network.depth
-            ends[forward] = max(ends[forward], it.pinned_address + pinned_size(it.nbytes))
-    assert 0 < ends[False] <= ends[True] == program.pinned_bytes
-
-
-@pytest.mark.parametrize("policy", ["vdnnpp-all", "vdnnpp-conv"])
-def test_with_a_limit_pinned_memory_is_traded_for_time(policy: str) -> None:
-    """Down to the largest map, and the input stays out of it."""
-    network, preset = build("vgg16:vdnnpp", 16), setup(policy)
-    free = plan(network, preset, GTX_970, PLENTY)
-    largest = max(pinned_size(it.nbytes) for it in free.instructions if isinstance(it, CopyOut))
-    seconds = [free.planned_seconds]
-    for limit in (2 * largest, largest):
-        program = plan(network, preset.replace(pinned=Compressed(limit=limit)), GTX_970, PLENTY)
-        assert pinned_for_maps(program) <= limit
-        program.verify()
-        seconds.append(program.planned_seconds)
-    assert seconds[0] <= seconds[1] * 1.001 and seconds[1] <= seconds[2] * 1.001
-    with raises_naming(PinnedDoesNotFit, "196 MiB", "host", "conv1_1"):
-        plan(network, preset.replace(pinned=Compressed(limit=largest - 512)), GTX_970, PLENTY)
-    with pytest.raises(PinnedDoesNotFit):
-        plan(network, preset.replace(pinned=OnDemand(limit=2 * largest)), GTX_970, PLENTY)
-
-
 @pytest.mark.slow
 def test_the_pinned_arena_is_never_exceeded() -> None:
     """Drawn networks, caches, rebuilds, budgets, speeds and limits: every address below the limit, everything right."""
@@ -344,27 +225,3 @@ def test_the_pinned_arena_is_never_exceeded() -> None:
 
     hold()
     assert fits[True] > 20 and fits[False] > 0
-
-
-# -- §6, what goes wrong -----------------------------------------------------------------------------------------------
-
-
-def test_nothing_pins_memory_inside_an_iteration() -> None:
-    """One arena, known before the first iteration: no instruction allocates pinned memory, all addresses are within."""
-    program = plan(build("alexnet:vdnnpp", 16), setup("vdnnpp-all"), GTX_970, PLENTY)
-    assert {it.op for it in program.instructions} == {
-        "allocate", "free", "launch", "copy out", "copy in", "compress", "decompress", "record", "wait",
-    }  # fmt: skip
-    assert not program.setup.allocator.driver_calls
-    on_host = [it for it in program.instructions if isinstance(it, (CopyIn, CopyOut, ToStore, FromStore))]
-    assert max(it.pinned_address + pinned_size(it.nbytes) for it in on_host) == program.pinned_bytes
-
-
-def test_modules_are_frozen_and_plans_repeat() -> None:
-    """No buffer of one plan is left over in the next."""
-    module = Compressed()
-    network, chosen = build("tiny-vgg:vdnnpp", 4), setup("vdnnpp-all").replace(pinned=module)
-    one, two = (plan(network, chosen, GTX_970, PLENTY).listing(instructions=True) for _ in range(2))
-    assert one == two
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        module.density = 0.1  # type: ignore[misc]

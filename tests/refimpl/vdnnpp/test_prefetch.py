@@ -10,8 +10,7 @@ from refimpl.names.networks import build
 from refimpl.network import Builder, Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.planner import Context, plan
-from refimpl.slots.questions import Prefetch
-from refimpl.vdnnpp import ALL, CONV, WINDOW, WINDOW_LATE, OffloadInputsOf, static
+from refimpl.vdnnpp import ALL, CONV, WINDOW, OffloadInputsOf, static
 from tests.refimpl.drawn_networks import networks
 
 pytestmark = pytest.mark.vdnnpp
@@ -82,15 +81,3 @@ def test_a_relus_and_a_softmaxs_backward_ask_for_nothing(network: Network) -> No
     assert all(not step.forward and step.layer.kind not in ("relu", "softmax") for step, _ in asked)
     tensors = [tensor for _, tensor in asked]
     assert len(tensors) == len(set(tensors)) and set(tensors) <= set(context.fates)
-
-
-@pytest.mark.parametrize(
-    ("module", "kinds"), [(WINDOW, ["map", "gradient map"]), (WINDOW_LATE, ["gradient map", "map"])]
-)
-def test_which_is_allocated_first(module: Prefetch, kinds: list[str]) -> None:
-    """In conv3_2's backward: X of conv3_1, or conv3_2's own dX."""
-    network = build("vgg16:vdnnpp", 2)
-    program = plan(network, static("test", ALL).replace(prefetch=module), TITAN_X, PLENTY)
-    number = network.layer("conv3_2").backward.number
-    allocated = [i.tensor.kind for i in program.instructions if i.op == "allocate" and i.step == number]
-    assert [kind for kind in allocated if kind in kinds] == kinds
