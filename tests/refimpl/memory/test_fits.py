@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Callable
 from itertools import groupby
@@ -126,39 +125,6 @@ def test_every_block_lies_where_the_twin_puts_it(
             pair.compare()
 
 
-@every
-@pytest.mark.parametrize("run", [1, 2])
-def test_short_runs_are_split_emptied_and_outgrown(
-    allocator: Allocator, run: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(free_list, "RUN", run)
-    for seed in range(3):
-        draw, pair = random.Random(seed), Pair(allocator, 200)
-        for _ in range(1500):
-            if draw.random() < 0.5 and pair.live:
-                pair.free(draw.randrange(len(pair.live)))
-            else:
-                pair.allocate(draw.randrange(1, 8), draw.random() < 0.2)
-        pair.compare()
-
-
-@every
-def test_hundreds_of_holes(allocator: Allocator) -> None:
-    draw = random.Random(3)
-    pair = Pair(allocator, 1200)
-    for _ in range(900):
-        pair.allocate(draw.choice([1, 1, 1, 2, 3]), draw.random() < 0.2)
-    most = 0
-    for _ in range(700):
-        if draw.random() < 0.6 and pair.live:
-            pair.free(draw.randrange(len(pair.live)))
-        else:
-            pair.allocate(draw.randrange(1, 8), draw.random() < 0.2)
-        most = max(most, len(pair.pool.holes()))
-    pair.compare()
-    assert most > 2 * free_list.RUN, "there were too few holes to fill several runs"
-
-
 def pool_with_holes(allocator: Allocator, *sizes: int) -> tuple[Pool, list[int]]:
     """A pool with holes of these sizes (in units), a used unit after each; and the holes' addresses, in units."""
     unit = allocator.granularity
@@ -230,77 +196,9 @@ def test_for_first_fit_a_larger_pool_is_never_worse(
             large.free(address)
 
 
-def test_what_stays_gathers_at_the_right_end() -> None:
-    pool = BothEnds().open(20 * 512)
-    assert pool.allocate(3 * 512, stays=True) == 17 * 512
-    assert pool.allocate(2 * 512) == 0
-    assert pool.allocate(4 * 512, stays=True) == 13 * 512
-    assert pool.allocate(2 * 512) == 2 * 512
-    assert pool.holes() == [(4 * 512, 9 * 512)]
-
-
 def test_what_stays_tries_no_hole_but_the_right_most() -> None:
     pool, places = pool_with_holes(BothEnds(), 9, 2)
     assert pool.allocate(3 * 512, stays=True) is None
     assert pool.allocate(3 * 512, stays=False) == places[0] * 512
     assert pool.allocate(2 * 512, stays=True) == places[1] * 512
     assert pool.allocate(512, stays=True) == 8 * 512, "the right-most hole is the first one now"
-
-
-@given(st.lists(steps, max_size=80))
-def test_the_block_heap_is_first_fit_in_blocks_of_a_kilobyte(actions: list[tuple[str, int, bool]]) -> None:
-    heap, twin = BlockHeap().open(50 << 10), FirstFit(granularity=1024).open(50 << 10)
-    live: list[int] = []
-    for action, number, stays in actions:
-        if action == "allocate":
-            address = heap.allocate(number * 700, stays)
-            assert address == twin.allocate(number * 700)
-            if address is not None:
-                live.append(address)
-        elif live:
-            address = live.pop(number % len(live))
-            assert heap.free(address) == twin.free(address)
-    assert heap.statistics() == twin.statistics()
-
-
-def test_a_free_list_answers_none_where_no_hole_will_do() -> None:
-    empty, small = free_list.FreeList(0), free_list.FreeList(5)
-    for find in (empty.smallest, empty.first, empty.widest, empty.last):
-        assert find(1) is None
-    for find in (small.smallest, small.first, small.widest, small.last):
-        assert (find(5), find(6)) == (0, None)
-    assert (len(empty), len(small)) == (0, 1)
-
-
-@given(st.data(), st.sampled_from([1, 2, free_list.RUN]))
-def test_a_free_list_beside_a_row_of_flags(data, run: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(free_list, "RUN", run)  # short runs: a hole is looked for in several
-        beside_a_row_of_flags(data)
-
-
-def beside_a_row_of_flags(data) -> None:
-    size = 24
-    holes, taken = free_list.FreeList(size), [False] * size
-    blocks: list[tuple[int, int]] = []
-    for _ in range(data.draw(st.integers(1, 30))):
-        free = [(a, n) for a in range(size) for n in range(1, 6) if a + n <= size and not any(taken[a : a + n])]
-        if blocks and (not free or data.draw(st.booleans())):
-            address, nbytes = blocks.pop(data.draw(st.integers(0, len(blocks) - 1)))
-            holes.give(address, nbytes)
-        else:
-            address, nbytes = data.draw(st.sampled_from(free))
-            holes.cut(address, nbytes)
-            blocks.append((address, nbytes))
-        taken[address : address + nbytes] = [not taken[address]] * nbytes
-        runs = "".join(" #"[flag] for flag in taken).split("#")
-        lengths = [len(run) for run in runs if run]
-        assert (len(holes), holes.largest) == (len(lengths), max(lengths, default=0))
-        assert [nbytes for _, nbytes in holes.holes()] == lengths
-
-
-def test_a_block_that_overlaps_another_is_noticed() -> None:
-    holes = free_list.FreeList(100)
-    holes.cut(10, 20)
-    with pytest.raises(AssertionError, match="overlaps"):
-        holes.cut(25, 10)

@@ -4,57 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 import refimpl
-from refimpl.accudnn import AccUDNN
-from refimpl.combined.papers import ACCUDNN
 from refimpl.machine import TITAN_X, Machine
-from refimpl.names import least_budget
 from refimpl.names.budgets import BudgetError
-from refimpl.names.by_name import network_named, setup_named
 from refimpl.names.largest_batch import attempt, least_conceivable
-from refimpl.names.least_budget import MIB, alternatives, needed_by_baseline, remedies
+from refimpl.names.least_budget import MIB, alternatives, needed_by_baseline
 from refimpl.names.presets import baseline
-from refimpl.names.presets import setup as preset
-from refimpl.network import Network, NetworkError
-from refimpl.planner import DoesNotFit, Setup, plan
-from refimpl.vdnnpp.pool_search import FoundPool
-from tests.messages import raises_naming
+from refimpl.network import Network
+from refimpl.planner import DoesNotFit, Setup
 from tests.refimpl.modules import least_bytes
-
-
-@pytest.mark.slow
-def test_the_readmes_example() -> None:
-    net = refimpl.networks.lenet(batch=8, shape=(1, 8, 8))
-    setup = refimpl.presets.baseline(algorithms="memory").replace(allocator=refimpl.memory.FirstFit())
-    machine = refimpl.machines.titan_x.with_catalogue("own")
-    program = refimpl.plan(net, setup, machine=machine, budget="12GiB")
-    program.verify()
-    assert program.simulate().seconds > 0
-    with refimpl.Trainer(program, backend="cpu") as trainer:
-        images, labels = refimpl.data.digits().batch(8, iteration=0)
-        assert np.isfinite(trainer.step(images, labels))
-
-
-def test_everything_that_is_offered_is_there() -> None:
-    for name in dir(refimpl):
-        assert getattr(refimpl, name) is not None
-    with raises_naming(AttributeError, "plann"):
-        refimpl.plann  # noqa: B018
-    assert refimpl.machines.k40c.name == "k40c" and "titan_x" in dir(refimpl.machines)
-    with raises_naming(AttributeError, "titan_y"):
-        refimpl.machines.titan_y  # noqa: B018
-
-
-def test_a_builder_is_no_network_yet() -> None:
-    builder = refimpl.Builder("mine", (2, 3, 8, 8))
-    with raises_naming(NetworkError, "mine", ".build()"):
-        refimpl.plan(builder, "baseline")  # type: ignore[arg-type]
 
 
 def test_importing_refimpl_imports_nothing_of_it() -> None:
@@ -128,81 +90,3 @@ def test_what_would_fit_is_looked_for_once_the_message_is_read(monkeypatch: pyte
         refimpl.plan("lenet", "baseline", "titan-x", "1MiB")
     assert not looked
     assert str(caught.value).endswith(". Take less.") and str(caught.value) == str(caught.value) and len(looked) == 1
-
-
-@pytest.mark.slow
-def test_a_hint_tries_few_candidates_of_a_long_search() -> None:
-    """Beside other policies AccUDNN's search would take most of the time; a hint plans one choice of its model."""
-    network, quick = refimpl.networks.resnet50(batch=16), ACCUDNN.quick
-    assert isinstance(quick, AccUDNN) and len(quick.reserves) == 2 and len(quick.ranks) == 1
-    program = plan(network, quick, TITAN_X, 600 * MIB)
-    assert len(program.tried) < len(plan(network, ACCUDNN, TITAN_X, 600 * MIB).tried)
-    single = [(changes, other) for changes, other in alternatives(baseline()) if len(changes) == 1]
-    hinted = {value: other.quick for changes, other in single for value in changes.values()}
-    assert hinted["accudnn"] == quick and hinted["vdnn-dyn"] == preset("vdnn-dyn")
-
-
-@pytest.mark.slow
-def test_the_cheapest_alternative_is_the_fastest_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    network, budget = refimpl.networks.vgg16(batch=64), 6900 * MIB
-    found = remedies(network, baseline(), TITAN_X, budget)
-    fitting = [p for _, other in alternatives(baseline()) if (p := attempt(network, other, TITAN_X, budget))]
-    assert found.cheapest and len(fitting) >= 2
-    assert found.cheapest.seconds == min(program.planned_seconds for program in fitting)
-    monkeypatch.setattr("refimpl.names.least_budget.alternatives", lambda setup: pytest.fail("no setup will do"))
-    nothing = remedies(network, baseline(), TITAN_X, 100 * MIB)
-    assert nothing.cheapest is None and str(nothing) == "It needs 8.264 GiB (--budget 8462MiB)."
-
-
-# -- what is taken by name ---------------------------------------------------------------------------------------------
-
-
-def test_networks_and_setups_are_taken_by_name_or_as_they_are() -> None:
-    network = refimpl.networks.lenet(batch=2)
-    assert network_named(network) is network and network_named("lenet").name == "lenet"
-    with raises_naming(NetworkError, 7, "vgg16"):
-        network_named(7)
-    made = baseline(liveness="layer-wise")
-    assert setup_named(made) is made and setup_named("baseline").slots == baseline().slots
-    assert setup_named(refimpl.presets.vdnn_all()).slots == preset("vdnn-all").slots
-    with raises_naming(refimpl.SetupError, 7, "vdnn-all"):
-        setup_named(7)
-
-
-def test_the_fastest_setup_that_fits_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of three others: one does not fit, one is slower; searches for a pool are not asked where another fits."""
-    network, seconds = refimpl.networks.lenet(batch=8), {"slow": 3.0, "quick": 1.0, "searching": 0.5}
-    asked: list[str] = []
-    fit: set[str] = set()
-
-    def planned(network: Any, setup: Any, machine: Any, budget: int) -> Any:
-        asked.append(setup)
-        if setup == "unused tier":
-            raise refimpl.SetupError("it uses no tier")
-        return SimpleNamespace(planned_seconds=seconds[setup]) if setup in fit else None
-
-    others = [
-        ({"policy": name}, SimpleNamespace(allocator=FoundPool() if name == "searching" else None, quick=name))
-        for name in ("unused tier", "slow", "searching", "quick")
-    ]
-    monkeypatch.setattr(least_budget, "alternatives", lambda setup: iter(others))
-    monkeypatch.setattr(least_budget, "attempt", planned)
-    monkeypatch.setattr(least_budget, "least_budget", lambda *given: 5 * MIB)
-    monkeypatch.setattr(least_budget, "smaller_pool", lambda *given: None)
-    table: list[tuple[set[str], str | None, int]] = [
-        ({"slow", "quick", "searching"}, "quick", 3),
-        ({"slow"}, "slow", 3),
-        ({"searching"}, "searching", 4),
-        (set(), None, 4),
-    ]
-    for fitting, advised, asked_for in table:
-        asked.clear()
-        fit.clear()
-        fit.update(fitting)
-        found = remedies(network, baseline(), TITAN_X, 4 * MIB)
-        assert (found.cheapest and found.cheapest.changes["policy"]) == advised and len(asked) == asked_for
-        assert found.cheapest is None or found.cheapest.seconds == seconds[advised or ""]
-        assert (found.budget_bytes, found.least_bytes) == (4 * MIB, 5 * MIB)
-    assert asked[-1] == "searching"  # last
-    asked.clear()
-    assert remedies(network, baseline(), TITAN_X, 1).cheapest is None and not asked  # no setup can do with a byte

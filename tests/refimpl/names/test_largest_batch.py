@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -16,10 +15,8 @@ from refimpl.names import largest_batch as searching
 from refimpl.names.largest_batch import attempt, largest, least_conceivable, reach
 from refimpl.names.networks import build
 from refimpl.network import Builder, Network
-from refimpl.planner import Setup, plan
+from refimpl.planner import Setup
 from refimpl.slots.baseline import NetworkWide
-from refimpl.vdnn import VDNN_DYN
-from refimpl.zoo.resnet import resnet
 from tests.messages import raises_naming
 from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, machine, setup
 
@@ -61,17 +58,6 @@ def test_it_fits_and_one_more_does_not(name: str) -> None:
         assert found.size == every[-1]
 
 
-def test_where_nothing_is_evicted_a_few_plans_will_do() -> None:
-    found = largest(partial(resnet, 50), PLAIN, MACHINE, 2048 * MIB)
-    assert found.size > 5 and len(found.tried) <= 3
-
-
-def test_what_was_tried_is_told_in_order() -> None:
-    told: list[int] = []
-    found = largest(tiny, SETUPS["evict"], MACHINE, BUDGET, told.append)
-    assert told == [*found.tried] and len(set(told)) == len(told)
-
-
 def test_the_search_ends_at_the_threshold_from_wherever_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes up to `last` fit, the search begins at `guess`, and nothing above `most` is conceivable."""
     for most in range(13):
@@ -109,14 +95,6 @@ def test_a_size_that_no_kernel_can_index_is_too_large() -> None:
         largest(lambda batch: with_many_numbers(32 * batch), PLAIN, MACHINE, UNLIMITED // 2)
 
 
-def test_a_policy_that_searches_is_asked_by_its_frugal_candidate() -> None:
-    policy = VDNN_DYN
-    found = largest(tiny, policy, MACHINE, BUDGET)
-    assert found.program and found.program.setup == policy.frugal
-    assert plan(tiny(found.size), policy, MACHINE, BUDGET).peak_bytes <= BUDGET
-    assert attempt(tiny(found.size + 1), policy, MACHINE, BUDGET) is None
-
-
 @given(st.integers(0, 10**6), st.integers(0, 10**4), st.integers(0, 10**7))
 @settings(max_examples=50)
 def test_reach_is_the_last_size_within_the_budget(one: int, step: int, budget: int) -> None:
@@ -125,26 +103,3 @@ def test_reach_is_the_last_size_within_the_budget(one: int, step: int, budget: i
         assert size == 0
     elif step:
         assert one + (size - 1) * step <= budget < one + size * step
-
-
-def test_no_size_beyond_the_reach_of_what_is_conceivable_fits() -> None:
-    """Of a chain whose weights are the most at small batches, and whose maps are at large ones."""
-
-    def network(batch: int) -> Network:
-        b = Builder("drawn", (batch, 3, 8, 8))
-        b.conv(8, 3, pad=1)
-        b.relu()
-        b.fc(600)
-        b.fc(4)
-        b.softmax()
-        return b.build()
-
-    ends = [least_conceivable(network(size)) for size in (1, 2)]
-    for budget in (MIB, 3 * MIB, 10 * MIB):
-        beyond = reach(ends, budget) + 1
-        assert least_conceivable(network(beyond)) > budget
-        assert attempt(network(beyond), SETUPS["evict"], MACHINE, budget) is None
-
-
-def test_plenty_is_never_the_limit() -> None:
-    assert plan(tiny(4096), SETUPS["network-wide"], MACHINE, UNLIMITED).peak_bytes < UNLIMITED

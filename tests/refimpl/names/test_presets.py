@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 
-import refimpl
 from refimpl.combined import COMBINED
 from refimpl.combined.fixed import FixedAddresses
 from refimpl.combined.papers import papers
 from refimpl.machine import TITAN_X
-from refimpl.memory import ALLOCATORS, FirstFit
-from refimpl.names.modules import MODULES, SWITCHES, assignments, module, switches
+from refimpl.memory import ALLOCATORS
+from refimpl.names.modules import MODULES, module, switches
 from refimpl.names.networks import lenet
 from refimpl.names.presets import PAPERS, PRESETS, baseline, combinations, setup, superneurons
 from refimpl.planner import SLOTS, Copy, Free, Launch, Setup, SetupError, plan
-from refimpl.slots.algorithms import MemoryOptimal
-from refimpl.slots.baseline import LayerWise
 from refimpl.superneurons import SPEED_CENTRIC, Ahead
 from refimpl.vdnnpp import FoundPool
 from tests.messages import raises_naming
@@ -39,24 +35,12 @@ def test_the_baseline_moves_nothing_keeps_every_map_and_takes_the_fastest_convol
     assert all(choice == fastest for choice, (fastest, *_) in choices) and len(choices) == 2 + 2 + 1
 
 
-def test_a_preset_takes_modules_by_name() -> None:
-    other = baseline(liveness="layer-wise", algorithms="memory").replace(allocator=FirstFit())
-    assert other.liveness == LayerWise() and other.algorithms == MemoryOptimal() and other.allocator == FirstFit()
-
-
 def test_replace_takes_names_too() -> None:
     changed = superneurons().replace(recompute="speed-centric", prefetch="superneurons-ahead:5", join="yes")
     assert changed == superneurons(recompute=SPEED_CENTRIC, prefetch=Ahead(5), join=True)
     assert changed.name == "superneurons, recompute=speed-centric, prefetch=superneurons-ahead:5, join=yes"
     with pytest.raises(SetupError, match="did you mean speed-centric"):
         superneurons().replace(name="x", recompute="speed-centrc")
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_plans_and_says_what_it_does(name: str) -> None:
-    program = plan(lenet(batch=4), PRESETS[name](), TITAN_X, 1 << 30)
-    program.verify()
-    assert program.setup.name.partition(":")[0] == name and PRESETS[name].about.endswith(".")
 
 
 @pytest.mark.parametrize("kinds", SMALLEST, ids="-".join)
@@ -70,62 +54,6 @@ def test_every_preset_plans_the_smallest_networks(kinds: tuple[str, ...]) -> Non
             program = plan(network, made, TITAN_X, 4 * roomy.peak_bytes)
             program.verify()
             assert name != "combined" or program.planned_seconds <= roomy.planned_seconds
-
-
-@pytest.mark.superneurons
-@pytest.mark.parametrize(
-    ("preset", "differs"),
-    [
-        ("superneurons-liveness", {}),
-        (
-            "superneurons-offload",
-            {
-                "offload": "superneurons-checkpoints",
-                "prefetch": "superneurons-ahead",
-                "algorithms": "superneurons-dynamic",
-            },
-        ),
-        ("superneurons-recompute", {"recompute": "cost-aware"}),
-        (
-            "superneurons",
-            {
-                "recompute": "cost-aware",
-                "prefetch": "superneurons-ahead",
-                "cache": "superneurons-lru",
-                "algorithms": "superneurons-dynamic",
-            },
-        ),
-    ],
-)
-def test_superneurons_stages_stand_on_its_liveness_and_its_heap(preset: str, differs: dict[str, str]) -> None:
-    foundation = dict.fromkeys(SLOTS, "none") | {
-        "liveness": "superneurons-liveness",
-        "algorithms": "memory",
-        "allocator": "block-heap",
-        "pinned": "superneurons-unified-pool",
-    }
-    made = setup(preset)
-    assert made.slots == foundation | differs
-    assert made.copy_streams == "separate" and made.join is False
-    assert setup(preset, {"algorithms": "performance"}).slots["algorithms"] == "performance"
-
-
-@pytest.mark.superneurons
-@pytest.mark.parametrize("how", ["speed-centric", "memory-centric", "cost-aware"])
-def test_superneurons_presets_take_a_way_to_recompute(how: str) -> None:
-    for preset in ("superneurons-recompute", "superneurons"):
-        assert setup(preset, {"recompute": how}) == PRESETS[preset](recompute=how)
-        assert setup(preset, {"recompute": how}).slots["recompute"] == how
-
-
-def test_papers_modules_are_at_hand_in_python() -> None:
-    """What the package's own example writes."""
-    made = refimpl.presets.vdnn_conv(algorithms="performance").replace(allocator=refimpl.superneurons.Heap())
-    assert made.slots["allocator"] == "block-heap" and made.offload == refimpl.vdnn.CONV
-    program = refimpl.plan(lenet(batch=4), made, machine=refimpl.machines.titan_x, budget="12GiB")
-    program.verify()
-    assert made.replace(prefetch=refimpl.superneurons.Ahead(distance=2)).prefetch.distance == 2
-    assert {"vdnn", "vdnnpp", "superneurons"} <= set(dir(refimpl))
 
 
 @pytest.mark.vdnnpp
@@ -145,16 +73,6 @@ def test_vdnnpps_presets_lack_the_join_and_have_a_barrier(which: str) -> None:
     plainer = setup(f"vdnnpp-{which}", {"pinned": "vdnnpp-on-demand", "algorithms": "performance", "join": "yes"})
     assert plainer.slots == made.slots | {"pinned": "vdnnpp-on-demand", "algorithms": "performance"}
     assert switches(plainer)["join"] == "yes"
-
-
-@pytest.mark.vdnnpp
-def test_vdnnpps_dynamic_policy_takes_modules_for_what_it_does_not_search() -> None:
-    made = setup("vdnnpp-dyn", {"allocator": "best-fit", "pinned": "buffer-a-map"})
-    assert made.slots["allocator"] == "best-fit" and made.slots["pinned"] == "buffer-a-map"
-    assert made.slots["offload"] == made.slots["algorithms"] == "searched"
-    assert switches(made) == switches(setup("vdnnpp-all"))
-    with raises_naming(SetupError, "vdnnpp-all", "vdnnpp-conv"):
-        setup("vdnnpp-dyn", {"offload": "vdnnpp-all"})
 
 
 def test_every_module_stands_in_its_slot_under_its_own_name() -> None:
@@ -181,12 +99,6 @@ def test_every_module_can_be_set_by_name(slot: str, name: str) -> None:
     plan(lenet(batch=4), made, TITAN_X, 1 << 30).verify()
 
 
-def test_switches_are_set_by_name() -> None:
-    made = setup("baseline", {"copy-streams": "shared", "join": "yes", "barrier": "yes"})
-    assert made.copy_streams == "shared" and made.join is True and made.barrier is True
-    assert [list(values) for values in SWITCHES.values()] == [["shared", "separate"], ["yes", "no"], ["yes", "no"]]
-
-
 @pytest.mark.parametrize(
     ("preset", "named", "says"),
     [
@@ -199,13 +111,6 @@ def test_switches_are_set_by_name() -> None:
 def test_a_wrong_name_is_told_the_nearest(preset: str, named: dict[str, str], says: str) -> None:
     with raises_naming(SetupError, *says.split()):
         setup(preset, named)
-
-
-def test_assignments() -> None:
-    assert assignments(["liveness=layer-wise", " join = yes "]) == {"liveness": "layer-wise", "join": "yes"}
-    for texts in (["liveness"], ["=x"], ["liveness="], ["join=yes", "join=no"]):
-        with pytest.raises(SetupError):
-            assignments(texts)
 
 
 def test_the_effort_of_a_search_is_a_word_of_its_setup() -> None:
@@ -225,18 +130,3 @@ def test_a_papers_setups_are_its_presets_and_then_the_combinations_of_its_module
         assert made[len(names) :] == papers().get(paper, ())
     assert sorted(name for names in PAPERS.values() for name in names) == sorted(PRESETS)
     assert len(combinations("vDNN")) == 18 and len(combinations("vDNN++")) == 46
-
-
-def test_fates_of_a_file_fill_slots_and_leave_the_others_to_words(tmp_path: Path) -> None:
-    path = tmp_path / "my.fates"
-    path.write_text("liveness=layer-wise\n\ndata offload\nconv1 drop\n", encoding="utf-8")
-    made = setup("baseline", {"fates": str(path), "join": "no"})
-    assert made.name == f"fates={path}" and not made.join and made.slots["liveness"] == "layer-wise"
-    assert (
-        setup("baseline", {"fates": str(path), "liveness": "superneurons-liveness"}).slots["liveness"] != "layer-wise"
-    )
-    later = setup("baseline", {"fates": str(path), "prefetch": "superneurons-ahead"})
-    assert later.slots["prefetch"] == "superneurons-ahead" != made.slots["prefetch"]
-    for slot in ("offload", "recompute"):
-        with raises_naming(SetupError, f"fates={path} fills {slot}", f"{slot}=none, or the fates"):
-            setup("baseline", {"fates": str(path), slot: "none"})

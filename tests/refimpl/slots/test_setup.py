@@ -8,19 +8,11 @@ import pytest
 
 import refimpl
 from refimpl.memory import ALLOCATORS
-from refimpl.names.presets import PRESETS
-from refimpl.planner import SLOTS, Context, SetupError
+from refimpl.planner import Context, DoesNotFit, SetupError
 from refimpl.slots import questions as slots
-from refimpl.slots.baseline import LayerWise, NetworkWide
-from refimpl.slots.planner_only import PoolSearch
+from refimpl.slots.baseline import NetworkWide
 from tests.messages import raises_naming
 from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, PrefetchAhead, setup
-
-
-def test_every_slot_is_filled_and_named() -> None:
-    names = setup().slots
-    assert tuple(names) == SLOTS
-    assert names["liveness"] == "layer-wise" and names["allocator"] == "best-fit" and names["offload"] == "none"
 
 
 @pytest.mark.parametrize("module", [{"offload": OffloadSome()}, {"recompute": DropSome()}, {"cache": LastUsed()}])
@@ -91,18 +83,17 @@ def test_a_module_without_a_name_says_where_to_write_it() -> None:
         setup(offload=Nameless())
 
 
-def test_a_search_names_what_it_chooses_itself() -> None:
-    search = PRESETS["vdnn-dyn"].setup
-    assert [slot for slot, module in search.slots.items() if module == "searched"] == ["offload", "algorithms"]
-    assert search.slots["liveness"] == search.frugal.slots["liveness"] and search.frugal.slots["offload"] == "vdnn-all"
-    for slot in ("offload", "algorithms"):
-        with raises_naming(SetupError, "vdnn-dyn chooses offload and algorithms itself", "take"):
-            search.replace(**{slot: "none" if slot == "offload" else "memory"})
-    assert search.replace(liveness=LayerWise(), name="other").name == "other"
+# -- sizes for people, and the hint that is looked for once, when it is read -------------------------------------------
 
 
-def test_a_hint_searches_for_no_pool() -> None:
-    searching = PRESETS["vdnnpp-all"].setup
-    assert isinstance(searching.allocator, PoolSearch)
-    assert searching.quick == dataclasses.replace(searching, allocator=searching.allocator.quick) != searching
-    assert setup().quick == setup()
+def test_a_hint_is_looked_for_once_and_only_when_it_is_read() -> None:
+    looked: list[int] = []
+
+    def hint() -> str:
+        looked.append(1)
+        return "take less"
+
+    error = DoesNotFit(None, "conv1", 2, 1, 1, 1, {})
+    error.hint = hint
+    assert not looked
+    assert str(error).endswith(". take less") and str(error).endswith(". take less") and len(looked) == 1
