@@ -1,4 +1,4 @@
-"""The page's tables are those of the rows that the campaign kept, and its figures are what the planner gives."""
+"""The page's tables are those of the rows that the campaign kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drawn fates are carried out safely, whatever they are, and change no bit of training."""
+"""Drawn fates are carried out safely, whatever they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search: never above the papers, the same everywhere, and what it adopts is safe."""
+"""The search: never above a paper, the same everywhere, and its parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop: the published books of AlexNet, and each rule of coming, going and draining on small networks."""
+"""The loop on drawn networks: its books balance, its clock is the simulator's, and what does not fit says where."""
 
 from __future__ import annotations
 

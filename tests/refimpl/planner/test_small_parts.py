@@ -1,4 +1,4 @@
-"""Small parts of the planner, by hand: opaque shares, losses, a cache of maps, the host's memory, algorithms."""
+"""Small parts of the planner, by hand: what a program loses, and the host's memory."""
 
 from __future__ import annotations
 

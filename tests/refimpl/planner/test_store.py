@@ -1,8 +1,4 @@
-"""The planner's books of the host: whose buffer is given to which tensor, and what is done with a full pinned memory.
-
-Times are the clock's of the test: the threads of the host compress a thousand bytes a second, and copies take what the
-test says.  None of them decides anything.
-"""
+"""The planner's books of the host: whose buffer is given to which tensor, and the least pinned memory that will do."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""SuperNeurons' tensor cache: its order, its locks, what it moves and what it does not, and plans that live by it.
-
-Here are wrong caches and wrong planners beside the right ones: what a test says of the right one, it must be able to
-deny of these.
-"""
+"""SuperNeurons' tensor cache: its order beside the paper's list, what it moves and what it does not."""
 
 from __future__ import annotations
 

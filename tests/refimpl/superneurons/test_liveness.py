@@ -1,4 +1,4 @@
-"""SuperNeurons' liveness analysis: the paper's sets, the quadratic twin, and a time that is linear in all uses."""
+"""SuperNeurons' liveness analysis: the paper's sets, and the quadratic twin."""
 
 from __future__ import annotations
 

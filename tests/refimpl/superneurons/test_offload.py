@@ -1,4 +1,4 @@
-"""SuperNeurons' offload and prefetch: which maps leave and when, when they are let go, and when they are back."""
+"""SuperNeurons' offload and prefetch: which maps leave and when, and when they are back."""
 
 from __future__ import annotations
 

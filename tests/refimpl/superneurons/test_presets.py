@@ -1,4 +1,4 @@
-"""The stages: what each is made of, and that each does what it adds."""
+"""The stages: what each is made of."""
 
 from __future__ import annotations
 

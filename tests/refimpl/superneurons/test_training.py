@@ -1,4 +1,4 @@
-"""Training under SuperNeurons' presets, and with vDNN's modules beside: the bits of plain training.
+"""Training under SuperNeurons' presets that recompute: the bits of plain training, and of each rebuilt map.
 
 A plan in the least memory is proved safe and trains to the state of the network run plainly, with the algorithms that
 the program chose; running statistics included.  A dropout layer keeps no mask: it is drawn again from seed, layer and

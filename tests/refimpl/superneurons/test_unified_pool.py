@@ -1,4 +1,4 @@
-"""The unified tensor pool: the first tier with room, its capacity, its rate; and no bit depends on where a map was."""
+"""The unified tensor pool: the first tier with room, its capacity; and no bit depends on where a map was."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What goes wrong when vDNN is built: ten pitfalls, each made on purpose here, and each noticed.
+"""What goes wrong when vDNN is built: pitfalls, each made on purpose here, and each noticed.
 
 A test holds ours to a rule and then breaks the rule: by a module that is wrong in this one point, by a program with a
-wait or an address spoilt, by a device or a machine that cheats.  A rule that the wrong one keeps as well says nothing.
+wait or an address spoilt, by a machine that cheats.  A rule that the wrong one keeps as well says nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""vDNN++'s static policies: which maps leave, on the papers' chains, where the last layer matters, and in forks."""
+"""vDNN++'s static policies: which maps leave, on the papers' chains, where the last layer matters, and as drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""vDNN++'s prefetch: which layer's backward copies which map in, and what it allocates first."""
+"""vDNN++'s prefetch: which layer's backward copies which map in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""vDNN++'s dynamic policy: the order of its candidates, a budget for each outcome, and what it says if nothing fits."""
+"""vDNN++'s dynamic policy: the order of its candidates, and what it says if nothing fits."""
 
 from __future__ import annotations
 
