@@ -26,7 +26,7 @@ TOOLS = [
     "playwright==1.58.*",  # for the browsers that are installed; later ones cannot drive Firefox ESR
 ]  # fmt: skip
 
-NOTEBOOKS = ["jupyterlab", "ipykernel", "nvidia-cuda-nvdisasm", HIGHS, ONNX, *MPI]
+NOTEBOOKS = ["jupyterlab", "ipykernel", "pytest>=9", "nvidia-cuda-nvdisasm", HIGHS, ONNX, *MPI]
 
 setup(
     name="refimpl",

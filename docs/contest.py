@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import io
 import re
+import subprocess
+import sys
 import tempfile
-from contextlib import redirect_stdout
 from pathlib import Path
 
-from refimpl import cli
 from refimpl.names.presets import PRESETS
 
-PAGE = Path(__file__).resolve().parent / "course.md"
+ROOT = Path(__file__).resolve().parent.parent
 TABLE = re.compile(r"(?<=<!-- begin contest -->\n).*?(?=<!-- end contest -->)", re.DOTALL)
-SECONDS = 120  #: of the processor for each submission: a search takes more than a student's module
-
-
-def submissions(folder: Path) -> None:
-    """A file for each preset, as a student would write it."""
-    for name in PRESETS:
-        text = f"from refimpl import presets\n\nsetup = presets.{name.replace('-', '_')}.setup\n"
-        (folder / f"{name}.py").write_text(text, encoding="utf-8")
 
 
 def ranking() -> str:
-    out = io.StringIO()
-    with tempfile.TemporaryDirectory() as folder, redirect_stdout(out):
-        submissions(Path(folder))
-        cli.main(["grade", "--contest", folder, "--seconds", str(SECONDS)])
-    return "\n".join(line.rstrip() for line in out.getvalue().strip().splitlines()) + "\n"
+    """The table, of a file for each preset, as a student would write it."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in PRESETS:
+            text = f"from refimpl import presets\n\nsetup = presets.{name.replace('-', '_')}.setup\n"
+            Path(folder, f"{name}.py").write_text(text, encoding="utf-8")
+        command = [sys.executable, "-m", "tutorials.labs.contest", folder]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
 if __name__ == "__main__":
-    block = f"\n```text\n{ranking()}```\n\n"
-    PAGE.write_text(TABLE.sub(lambda _: block, PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    page = ROOT / "docs" / "course.md"
+    rows = "\n".join(line.rstrip() for line in ranking().strip().splitlines())
+    page.write_text(TABLE.sub(lambda _: f"\n```text\n{rows}\n```\n\n", page.read_text("utf-8")), encoding="utf-8")

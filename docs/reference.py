@@ -59,7 +59,6 @@ ROOMS = {
         ["refimpl.studies.grid"],
         "Many points of networks, setups and budgets: rows, tables, pictures. See [](/study.md).",
     ),
-    "grade": (["refimpl.studies.grade"], "Labs of the course, judged in a confined process. See [](/course.md)."),
     "challenge": (
         ["refimpl.studies.challenge"],
         "A fixed set of points on which policies are compared. See [](/challenge.md).",

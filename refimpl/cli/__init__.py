@@ -32,7 +32,7 @@ from refimpl.cli.terminal import tell
 
 __all__ = ["COMMANDS", "main", "parser", "status_of"]
 
-STUDIES = ("tune", "reproduce", "bench", "grade")
+STUDIES = ("tune", "reproduce", "bench")
 #: Command → its line in the list of all.
 COMMANDS = {
     "list": "what there is",
@@ -52,11 +52,11 @@ COMMANDS = {
     "profile": "measure a network's calls here",
     "bench": "measure every kernel here",
     "check-kernel": "run a kernel of yours on the emulated GPU, with every check on",
-    "grade": "grade a student's modules, or rank many",
     "demo": "plan VGG-16, train a small network, draw both",
 }
 #: A command that there was → what is typed now.
 GONE = {
+    "grade": "pytest tutorials/labs/test_a3.py --submission FILE",
     "trace": "refimpl view NETWORK --format chrome, snapshot or rmm",
     "pareto": "refimpl study NETWORK --bound --picture pareto",
     "optimum": "refimpl compare NETWORK --budget SIZE --bound",

@@ -13,8 +13,8 @@ What to know
     word; threads of a warp that want different words of one bank wait in turn.  `cuda.syncthreads()` is for all
     threads of the block: a thread outside of C comes, too.
     A kernel here has numbers, loops, conditions, elements of arrays, cuda.threadIdx, blockIdx, blockDim, gridDim, grid,
-    syncthreads and shared.array, np.float32, int32, int64, uint32, and range, min, max, abs, int.  The grader runs its
-    threads in turns and counts what each access of a warp touches.  Run it yourself, quickly and in checked mode:
+    syncthreads and shared.array, np.float32, int32, int64, uint32, and range, min, max, abs, int.  The tests run it in
+    checked mode, then its threads in turns, and count what each access of a warp touches.  Run it yourself:
 
         from kernels.targets.launch import launch
         from kernels.targets import cpu
@@ -26,12 +26,12 @@ Steps
     2. A tile of A and one of B in shared memory, zeros where they stick out; two barriers a tile.
     3. Leave one of them out.  What does the checked mode say?
 
-Grade it: refimpl grade my_kernel.py --task A0       Pass mark: 60 of 100.
-    This skeleton                                                  at most 30
-    A barrier is missing                                           at most 10
-    One thread an element, x down a column                         at most 55
-    One thread an element, x along a row                           at most 70
-    Tiles in shared memory                                         at least 100
+Test it: pytest tutorials/labs/test_a0.py --submission my_kernel.py
+    This skeleton                                                  30
+    A barrier is missing                                           0
+    One thread an element, x down a column                         56
+    One thread an element, x along a row                           63
+    Tiles in shared memory                                         100
 """
 
 from __future__ import annotations

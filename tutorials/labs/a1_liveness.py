@@ -4,26 +4,24 @@ A framework that keeps every map for the whole iteration needs the bytes of all 
 the last step that reads it.  Say so, and watch the peak fall.
 
 What to write
-    `Mine`: after which step is each tensor released?  The name `liveness` at the end is what the grader takes.
+    `Mine`: after which step is each tensor released?  The name `liveness` at the end is what the tests take.
 
 What to know
     docs/slots/liveness.md.  `context.uses[tensor]` are the steps that use a tensor, in order.  A map that another
     module offloads or drops (`context.fates`) is released after its last forward use as well.  A map that others are
     rebuilt from is used by the rebuilds, too: `context.last_use(tensor)` knows.
-    The clock: SuperNeurons' analysis looks through all later steps for each step, in quadratic time.  One pass is
-    enough.  The grader gives all plans of a submission 20 seconds of the processor, networks of hundreds of layers
-    included (`--seconds`).
+    SuperNeurons' analysis looks through all later steps for each step, in quadratic time.  One pass is enough.
 
 Steps
     1. What is released too early?  Release everything after its first use, and read what the planner says.
     2. Release after the last use.  How much is the peak of VGG-16, and at which step is it?
     3. Maps with a fate.  Then the module can offer `release`, which an offload needs.
 
-Grade it: refimpl grade my_modules.py --task A1       Pass mark: 60 of 100.
-    This skeleton                                                 at most 25: it runs, and fits nothing
-    Released after the first use                                  at most 25
-    Maps alone are released, and gradients stay                   at most 25
-    Released after the last use                                   at least 90
+Test it: pytest tutorials/labs/test_a1.py --submission my_modules.py
+    This skeleton                                                 0: it fits nothing
+    Released after the first use                                  0
+    Maps alone are released, and gradients stay                   0
+    Released after the last use                                   100
 """
 
 from __future__ import annotations

@@ -16,16 +16,16 @@ What to know
     The next iteration runs right after this one, with the same addresses: `at(0x278e00, …)` says which bytes a tensor
     has, and other tensors have them before and after it.
     `python -m kernels.targets.emulated a2_waits.py --steps 2` runs it without a GPU and names the kernel or the copy,
-    the array and the stream of an access that no wait orders; it needs a C compiler.  `refimpl grade` gives the first
+    the array and the stream of an access that no wait orders; it needs a C compiler.  The tests give the first
     finding of the proof (`verify`).
 
 Steps
     1. Run it on the emulated GPU, and mend what it names, until it names nothing.
-    2. Grade it.  `proved` names what is still missing: the proof runs two iterations, of other batches as well.
+    2. Test it.  `proved` names what is still missing: the proof runs two iterations, of other batches as well.
     3. Which waits are vDNN's joins, policy and not safety?  Delete one after another, until none can go.
-    4. One wait, at the right place, does the work of several.  The grader says how many are enough.
+    4. One wait, at the right place, does the work of several.  The tests say how many are enough.
 
-Grade it: refimpl grade my_waits.py --task A2       Pass mark: 60 of 100.
+Test it: pytest tutorials/labs/test_a2.py --submission my_waits.py
     This skeleton                                                  at most 10: it has no proof
     One wait is missing                                            at most 10
     Every stream waits after every launch and copy                 at most 70

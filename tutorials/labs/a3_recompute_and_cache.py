@@ -6,7 +6,7 @@ allocation fails (`cache`).  SuperNeurons does both.  Write both.
 What to write
     `Rebuild`: which maps are dropped, and which forward steps run again when a step of backward reads one.
     `Evict`: which tensor goes when an allocation fails.
-The names `recompute` and `cache` at the end are what the grader takes.  The other slots are the lab's: layer-wise
+The names `recompute` and `cache` at the end are what the tests take.  The other slots are the lab's: layer-wise
 liveness, the fastest algorithms that fit, best fit.
 
 What to know
@@ -21,12 +21,12 @@ Steps
     3. Drop the outputs of pooling layers, one step each.  Then of all cheap layers, with chains of several steps.
     4. `sources` names every checkpoint with all steps that rebuild from it, so that none is released too early.
 
-Grade it: refimpl grade my_modules.py --task A3       Pass mark: 60 of 100.
-    This skeleton                                                            at most 25: it runs, and fits nothing
-    The cache alone, anything that is not locked goes                        at least 60
-    A cache that evicts what the running step uses                           at most 25
-    A cache whose list is the class's, and lives from one plan to the next   at most 90
-    Next use last, cheap maps rebuilt                                        at least 90
+Test it: pytest tutorials/labs/test_a3.py --submission my_modules.py
+    This skeleton                                                            0: it fits nothing
+    The cache alone, anything that is not locked goes                        96
+    A cache that evicts what the running step uses                           0
+    A cache whose list is the class's, and lives from one plan to the next   89
+    Next use last, cheap maps rebuilt                                        100
 """
 
 from __future__ import annotations

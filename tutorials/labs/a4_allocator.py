@@ -4,7 +4,7 @@ vDNN moves maps in and out of a pool.  Blocks of many sizes come and go, holes a
 with bytes enough in holes that are each too small.  Write an allocator that needs a smaller pool than best fit.
 
 What to write
-    `Mine`: a frozen `Allocator` whose `open` makes a `Pool`.  `allocator` at the end is what the grader takes.  The
+    `Mine`: a frozen `Allocator` whose `open` makes a `Pool`.  `allocator` at the end is what the tests take.  The
     other slots are vDNN's, offloading the inputs of convolutions.
 
 What to know
@@ -19,11 +19,11 @@ Steps
     3. Try several rules, one after another, and keep the first whose plan fits.
     4. The first plan shows every block's life.  With all lives known, the addresses are a packing problem.
 
-Grade it: refimpl grade my_modules.py --task A4       Pass mark: 60 of 100.
-    This skeleton, the largest hole                                      at most 55
-    Two blocks overlap                                                   at most 60: fits, and is not proved
-    Several rules in turn                                                at least 75
-    Several rules in turn, and last a layout of all lives                at least 90
+Test it: pytest tutorials/labs/test_a4.py --submission my_modules.py
+    This skeleton, the largest hole                                      0: it fits nothing
+    Two blocks overlap                                                   33: fits, and is not proved
+    Several rules in turn                                                100
+    Several rules in turn, and last a layout of all lives                100
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ budget asks for, and looks at layers where it should look at seconds.  Do better
 What to write
     `Leave`: which maps are offloaded, and after which step each begins to leave.
     `Fetch`: which maps begin to come back while a step runs.
-The names `offload` and `prefetch` at the end are what the grader takes.  The other slots are the lab's: layer-wise
-liveness, the fastest algorithms that fit, best fit, one stream for copies both ways, no join.
+The names `offload` and `prefetch` at the end are what the tests take.  The other slots are the lab's: layer-wise
+liveness, the fastest algorithms that fit once copies out are done, one stream for copies both ways, no join; addresses
+are fixed last, so bytes decide what fits, and no holes.
 
 What to know
     docs/slots/offload.md and docs/slots/prefetch.md.  `context.maps_across()` are the maps that forward and backward
@@ -21,12 +22,12 @@ Steps
     3. Ahead by time: a copy begins as late as the seconds of the steps before its use allow, one copy after another.
     4. Offload no more than the budget asks for, and first the maps that wait longest.
 
-Grade it: refimpl grade my_modules.py --task A5       Pass mark: 60 of 100.
-    This skeleton                                                            at most 25: it runs, and fits nothing
-    Every map, none prefetched                                               at least 60
-    A prefetch that keeps a list in its class, from one plan to the next     at most 90
-    A map is offloaded before its last writer has run                        at most 85
-    As few maps as the budget asks for, ahead by time                        at least 85
+Test it: pytest tutorials/labs/test_a5.py --submission my_modules.py
+    This skeleton                                                            0: it fits nothing
+    Every map, none prefetched                                               97
+    As few maps as the budget asks for, none prefetched                      98
+    The same, ahead by time, whether there is room or not                    85: one case does not fit
+    The fullest steps are relieved, ahead by time where there is room        100
 """
 
 from __future__ import annotations

@@ -1,0 +1,139 @@
+"""What the threads of a kernel touch: its source run in plain Python, thread by thread, and each access noted.
+
+A thread runs to the next barrier, then the next one does.  Threads of a warp that access an array in one line of the
+source, in one turn of a loop, are one access: of 32-byte sectors of global memory, or of the banks of shared memory.
+What is run here has passed the checked mode, so every index is inside, and no barrier is missing.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from textwrap import dedent
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from kernels.targets.declare import Kernel
+
+WARP, SECTOR, BANKS, WORD = 32, 32, 32, 4  #: threads, bytes, banks, bytes
+Access = tuple[int, int, int]  #: the warp, the line of the source, the turn
+
+
+class CountedArray:
+    """An array that notes which elements each access of a warp touches."""
+
+    def __init__(self, cuda: CountedCuda, values: np.ndarray, shape: tuple[int, ...]) -> None:
+        self.cuda, self.values, self.shape = cuda, values, shape
+        self.accesses: defaultdict[Access, set[int]] = defaultdict(set)
+        self.turns: defaultdict[tuple[int, int], int] = defaultdict(int)
+
+    def place(self, index: Any) -> int:
+        indices = index if isinstance(index, tuple) else (index,)
+        place = 0
+        for one, size in zip(indices, self.shape, strict=True):
+            place = place * size + int(one)
+        thread, line = self.cuda.thread, sys._getframe(2).f_lineno
+        self.turns[thread, line] += 1
+        self.accesses[thread // WARP, line, self.turns[thread, line]].add(place)
+        return place
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.values[self.place(index)]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.values[self.place(index)] = value
+
+    def sectors(self) -> int:
+        """Of global memory, over all accesses."""
+        return sum(len({place * WORD // SECTOR for place in places}) for places in self.accesses.values())
+
+    def conflicts(self) -> int:
+        """Further turns of shared memory's banks: a bank gives its words one after another."""
+        banks = [[place % BANKS for place in places] for places in self.accesses.values()]
+        return sum(max(map(one.count, one)) - 1 for one in banks)
+
+
+class CountedCuda:
+    """What `cuda` is in the kernel: where the running thread is, and its block's shared arrays."""
+
+    def __init__(self, kernel: Kernel, grid: tuple[int, int], block: int) -> None:
+        self.blockDim, self.gridDim = axes(*kernel.block), axes(*grid, 1)
+        self.blockIdx, self.threadIdx = axes(block % grid[0], block // grid[0], 0), axes(0, 0, 0)
+        self.arrays: dict[int, CountedArray] = {}
+        self.made: defaultdict[int, int] = defaultdict(int)  #: thread → shared arrays that it has named so far
+        self.shared = self
+
+    @property
+    def thread(self) -> int:
+        """The number of the running thread."""
+        number: int = self.threadIdx.y * self.blockDim.x + self.threadIdx.x
+        return number
+
+    def grid(self, dimensions: int) -> Any:
+        x = self.blockIdx.x * self.blockDim.x + self.threadIdx.x
+        y = self.blockIdx.y * self.blockDim.y + self.threadIdx.y
+        return (x, y) if dimensions == 2 else x
+
+    def array(self, shape: int | tuple[int, ...], dtype: Any) -> CountedArray:
+        """`cuda.shared.array`: the threads of a block have the first one together, and the second."""
+        sizes = shape if isinstance(shape, tuple) else (shape,)
+        made = CountedArray(self, np.zeros(prod(sizes), dtype), sizes)
+        self.made[self.thread] += 1
+        return self.arrays.setdefault(self.made[self.thread], made)
+
+
+def axes(x: int, y: int, z: int) -> SimpleNamespace:
+    return SimpleNamespace(x=x, y=y, z=z)
+
+
+class Barriers(ast.NodeTransformer):
+    """A barrier becomes the end of a thread's turn."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        return ast.parse("yield").body[0] if ast.unparse(node) == "cuda.syncthreads()" else node
+
+
+def in_turns(kernel: Kernel) -> Callable[[CountedCuda], Callable[..., Iterator[None]]]:
+    """The kernel as a generator of one thread, for the `cuda` that it is given."""
+    tree = Barriers().visit(ast.parse(dedent(inspect.getsource(kernel.function))))
+    function = tree.body[0]
+    function.decorator_list, function.returns = [], None
+    for argument in function.args.args:
+        argument.annotation = None
+    function.body += ast.parse("if False:\n    yield").body  # a generator, even without a barrier
+    code = compile(ast.fix_missing_locations(tree), kernel.name, "exec", dont_inherit=True)
+
+    def given(cuda: CountedCuda) -> Callable[..., Iterator[None]]:
+        names = {**kernel.function.__globals__, "cuda": cuda}
+        exec(code, names)
+        return names[function.name]  # type: ignore[no-any-return]
+
+    return given
+
+
+def counted(
+    kernel: Kernel, grid: tuple[int, int], arrays: Sequence[np.ndarray], numbers: Sequence[int]
+) -> tuple[int, list[CountedArray]]:
+    """Run a kernel: the sectors that it touches, and the shared arrays of all blocks."""
+    made, sectors, shared = in_turns(kernel), 0, list[CountedArray]()
+    for block in range(prod(grid)):
+        cuda = CountedCuda(kernel, grid, block)
+        given = [CountedArray(cuda, values, (values.size,)) for values in arrays]
+        thread = made(cuda)
+        waiting = [
+            (axes(x, y, 0), thread(*given, *numbers)) for y in range(kernel.block[1]) for x in range(kernel.block[0])
+        ]
+        while waiting:
+            running, waiting = waiting, []
+            for cuda.threadIdx, one in running:
+                if next(one, waiting) is not waiting:
+                    waiting.append((cuda.threadIdx, one))
+        sectors += sum(one.sectors() for one in given)
+        shared += cuda.arrays.values()
+    return sectors, shared
