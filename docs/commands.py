@@ -56,7 +56,7 @@ def _subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argpars
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             shown = {choice.dest for choice in action._choices_actions}
-            yield from ((one.prog, one) for name, one in action.choices.items() if name in shown)
+            yield from ((one.prog, one) for name, one in action.choices.items() if name in shown or " " in name)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> Iterator[list[str]]:

@@ -92,7 +92,8 @@ def parser(words: Sequence[str] | None = None) -> Parser:
     command.set_defaults(run=explain, parser=command)
     commands = command.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     for name, about in COMMANDS.items():
-        one = commands.add_parser(name, help=about)
+        # `refimpl study --help` names its own studies
+        one = commands.add_parser(name) if " " in name else commands.add_parser(name, help=about)
         if words is None or name in words:
             module = import_module(FILES.get(name, f"refimpl.cli.{name.replace('-', '_')}"))
             one.set_defaults(run=module.run, parser=one)

@@ -56,7 +56,6 @@ def study(
     budgets: Texts = ("",), batches: Batches = (None,), least: bool = False, spread: bool = False,
     wanted: Sequence[GridPoint] = (), jobs: int | Executor = 1, out: str | Path | None = None,
     watch: Callable[[Row], None] = lambda row: None,
-    work: Callable[[GridPoint], Row] | None = None,
 ) -> list[Row]:  # fmt: skip
     """The rows of the product, and of the points `wanted` beside it, in this order.
 
@@ -72,7 +71,6 @@ def study(
         jobs: processes; or an executor, as mpi4py.futures.MPIPoolExecutor() or Dask's client.get_executor().
         out: the file of rows; None: nothing is kept.
         watch: called with each row when it is there, known ones first.
-        work: what makes a point's row; None: `refimpl.studies.grid.rows.row`.
 
     Raises:
         StudyError: says what to write.
@@ -82,4 +80,4 @@ def study(
         *(points(networks, setups, machines, budgets, batches, least, spread) if networks or not wanted else ()),
         *wanted,
     ]
-    return answers(work or row, list(dict.fromkeys(every)), jobs, out, watch)
+    return answers(row, list(dict.fromkeys(every)), jobs, out, watch)

@@ -61,7 +61,8 @@ def add(parser: Parser) -> None:
     parser.add_argument("--picture", metavar="FILE", help="draw it into a .png or .svg file")
     parser.add_argument(
         "--draw", choices=("slow-down", "block"), default="slow-down",
-        help="slow-down over budget, or what each rule does with a block's maps (default: slow-down)",
+        help="slow-down over budget; or, without any table, what each rule does with a block's maps (default: "
+        "slow-down)",
     )  # fmt: skip
     add_many_points(parser)
 
@@ -80,12 +81,14 @@ def run(options: argparse.Namespace) -> int:
     picture = checked(options.picture)
     networks = {name: NETWORKS[name] for name in names}
     built = [network_of(*one) for one in networks.items()]
-    found = outcomes(questions(networks, machines, effort=options.effort), partial(planned, options))
     if picture and options.draw == "block":
         from refimpl.studies.transformers.block_picture import block_fates
 
         save(block_fates(built[0], machines[0]), picture)
-    elif picture:
+        say(f"Picture: {picture}")
+        return DONE
+    found = outcomes(questions(networks, machines, effort=options.effort), partial(planned, options))
+    if picture:
         from refimpl.studies.grid.pictures import drawn
 
         within = [one | {"setup": one["policy"]} for one in found if one["share"] is not None]
