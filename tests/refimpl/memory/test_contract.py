@@ -207,3 +207,18 @@ def test_any_use_keeps_the_contract(allocator: Allocator) -> None:
         lambda: PoolMachine(allocator),  # type: ignore[arg-type]  # what makes one does
         settings=settings(max_examples=20, stateful_step_count=30, deadline=None),
     )
+
+
+@every
+def test_freeing_what_is_not_alive_is_an_error_and_changes_nothing(allocator: Allocator) -> None:
+    unit = allocator.granularity
+    pool = allocator.open(8 * unit)
+    block, freed = take(pool, 2 * unit), take(pool, unit)
+    assert pool.free(freed) == unit
+    before = state(pool)
+    for address in (freed, block + unit, block + 1, 8 * unit, -unit):
+        with raises_naming(PoolError, "address", address):
+            pool.free(address)
+        with pytest.raises(PoolError):
+            pool.block_bytes(address)
+    assert state(pool) == before

@@ -202,3 +202,19 @@ def test_what_stays_tries_no_hole_but_the_right_most() -> None:
     assert pool.allocate(3 * 512, stays=False) == places[0] * 512
     assert pool.allocate(2 * 512, stays=True) == places[1] * 512
     assert pool.allocate(512, stays=True) == 8 * 512, "the right-most hole is the first one now"
+
+
+def test_a_free_list_answers_none_where_no_hole_will_do() -> None:
+    empty, small = free_list.FreeList(0), free_list.FreeList(5)
+    for find in (empty.smallest, empty.first, empty.widest, empty.last):
+        assert find(1) is None
+    for find in (small.smallest, small.first, small.widest, small.last):
+        assert (find(5), find(6)) == (0, None)
+    assert (len(empty), len(small)) == (0, 1)
+
+
+def test_a_block_that_overlaps_another_is_noticed() -> None:
+    holes = free_list.FreeList(100)
+    holes.cut(10, 20)
+    with pytest.raises(AssertionError, match="overlaps"):
+        holes.cut(25, 10)

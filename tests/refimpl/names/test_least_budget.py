@@ -101,3 +101,20 @@ def test_errors_advise_only_the_presets_that_a_reader_has_met() -> None:
 def test_remedies_are_options_to_type(least: int | None, changes: dict[str, str], text: str) -> None:
     cheapest = fitting.Alternative(changes, 1.0) if changes else None
     assert str(fitting.Remedies(6 * MIB, least and least * MIB, cheapest)) == text
+
+
+def test_the_least_budget_takes_names() -> None:
+    by_name = refimpl.least_budget("tiny-vgg", "vdnn-all, join=no", "k40c", "host:1GiB")
+    network, on = build("tiny-vgg"), MACHINES["k40c"]
+    assert by_name == least_budget(network, setup("vdnn-all, join=no"), on)
+    assert refimpl.least_budget("tiny-vgg", "vdnn-all", "k40c", "host:100KiB") is None
+    with pytest.raises(refimpl.SetupError):
+        refimpl.least_budget("tiny-vgg", "vdn-all")
+
+
+def test_a_remedy_names_a_smaller_pool_or_a_larger_budget() -> None:
+    one, more = 5 * MIB, 6 * MIB
+    assert "A smaller pool fits" in str(fitting.Remedies(one, one, None)) and "5MiB" in str(
+        fitting.Remedies(one, one, None)
+    )
+    assert "smaller" not in str(fitting.Remedies(one, more, None)) and "6MiB" in str(fitting.Remedies(one, more, None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from kernels.targets import gpu
 from kernels.targets.cpu.threads import cores
 from refimpl.machine import MACHINES, MachineError
 from refimpl.machine import here as at_hand
-from refimpl.names.machines import like
+from refimpl.names import machines
+from refimpl.names.machines import like, listed, summary
 from refimpl.names.machines import named as machine
 from tests.gpu_device import BACKEND
 from tests.refimpl.machine.conv_calls import passes
@@ -104,3 +106,19 @@ def test_here_is_the_gpu_where_there_is_one() -> None:
     if BACKEND == "emulated":  # it has no speed of its own: "here" is the CPU
         return
     assert made.memory_bytes > GIB and made.flops > 1e12 and made.bandwidth > 1e11
+
+
+def test_machines_are_attributes_of_their_module() -> None:
+    assert machines.titan_x is MACHINES["titan-x"] and machines.a100_40g is MACHINES["a100-40g"]
+    assert {"titan_x", "rtx_4090", "here", "named", "like"} <= set(dir(machines)) and len(dir(machines)) == 16
+    with pytest.raises(AttributeError, match="no machine 'titanic'; there are a100_40g, .*, here, .*, v100$"):
+        _ = machines.titanic
+    assert [one.name for one in listed(["l4", "t4"])] == ["l4", "t4"]
+
+
+def test_the_summary_has_a_row_a_machine() -> None:
+    rows = summary()
+    assert [row["name"] for row in rows] == [*MACHINES, "here"]
+    assert all(set(row) == set(rows[0]) and row["sources"] for row in rows)
+    json.dumps(rows)
+    assert [row["name"] for row in summary(with_here=False)] == list(MACHINES)

@@ -215,3 +215,8 @@ def test_what_python_gets_wrong_is_one_line(arguments: tuple[Any, ...], error: s
 )  # fmt: skip
 def test_a_value_is_read_by_its_type(text: str, kind: Any, value: Any) -> None:
     assert value_of(text, kind) == value
+
+
+def test_a_value_that_is_no_text_is_set_in_python_only() -> None:
+    with pytest.raises(ValueError, match="Python"):
+        value_of("3", dict)

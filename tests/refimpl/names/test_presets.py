@@ -11,7 +11,7 @@ from refimpl.combined.fixed import FixedAddresses
 from refimpl.combined.papers import papers
 from refimpl.machine import TITAN_X
 from refimpl.memory import ALLOCATORS
-from refimpl.names.modules import MODULES, module, switches
+from refimpl.names.modules import MODULES, assignments, module, switches
 from refimpl.names.networks import lenet
 from refimpl.names.presets import PAPERS, PRESETS, baseline, combinations, setup, superneurons
 from refimpl.planner import SLOTS, Copy, Free, Launch, Setup, SetupError, plan
@@ -130,3 +130,10 @@ def test_a_papers_setups_are_its_presets_and_then_the_combinations_of_its_module
         assert made[len(names) :] == papers().get(paper, ())
     assert sorted(name for names in PAPERS.values() for name in names) == sorted(PRESETS)
     assert len(combinations("vDNN")) == 18 and len(combinations("vDNN++")) == 46
+
+
+def test_assignments() -> None:
+    assert assignments(["liveness=layer-wise", " join = yes "]) == {"liveness": "layer-wise", "join": "yes"}
+    for texts in (["liveness"], ["=x"], ["liveness="], ["join=yes", "join=no"]):
+        with pytest.raises(SetupError):
+            assignments(texts)

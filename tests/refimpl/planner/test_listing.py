@@ -17,7 +17,7 @@ from refimpl.names.networks import build
 from refimpl.network import SUPERNEURONS, Builder, Call
 from refimpl.planner import DoesNotFit, Program, plan
 from refimpl.planner.instructions import Allocate, Free, Launch, Wait
-from refimpl.planner.listing import listing
+from refimpl.planner.listing import entries, listing, repetitions
 from refimpl.vdnnpp import Compressed
 from tests.messages import raises_naming
 from tests.refimpl.modules import (
@@ -279,3 +279,23 @@ def drawn() -> Program:
     b.fc(3)
     b.softmax()
     return plan(b.build(), setup(algorithms=AnyAlgorithm(3), recompute=DropSome(0.3)), machine(), 1 << 26)
+
+
+ENTRIES = """\
+allocate  pool1 2 KiB, to be dropped (some: drawn)
+run       pool.forward
+wait      event 2
+copy out  conv1 8 KiB, offload, waits for relu.forward of relu1 in step 2
+"""
+
+
+def test_every_instruction_has_an_entry() -> None:
+    program = tiny()
+    found = entries(program)
+    assert len(found) == len(program.instructions)
+    third = [entry for entry, it in zip(found, program.instructions, strict=True) if it.step == 3]
+    assert "".join(f"{word:8}  {text}\n" for word, text in third) == ENTRIES
+    waits = [text for (word, text), it in zip(found, program.instructions, strict=True) if isinstance(it, Wait)]
+    assert waits == [f"event {it.event}" for it in program.instructions if isinstance(it, Wait)]
+    assert sum(text.count("waits for") for _, text in found) <= len(waits) == 14
+    assert repetitions(program) == []

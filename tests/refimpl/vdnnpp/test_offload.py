@@ -12,8 +12,9 @@ from refimpl.machine import MACHINES
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.network.conventions import VDNNPP
-from refimpl.planner import plan
+from refimpl.planner import SetupError, plan
 from refimpl.vdnnpp import ALL, ALTERNATE_CONV, CONV, OffloadInputsOf, static
+from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import leaving
 
@@ -104,3 +105,9 @@ class Plainly:
 def test_drawn_networks(network: Network) -> None:
     for module in SETS:
         assert leaving(network, module) == Plainly(network, module.kinds, module.every).sent
+
+
+@pytest.mark.parametrize("every", [0, -1])
+def test_at_least_every_layer_is_counted(every: int) -> None:
+    with raises_naming(SetupError, "every", every, 1):
+        OffloadInputsOf(("conv",), "mine", "mine", every)

@@ -387,3 +387,15 @@ def test_a_small_network_takes_the_longest_lag_within_its_budget(name: str) -> N
     with pytest.raises(PoolDoesNotFit) as caught:
         plan(drawn, wanted, GTX_970, least - 1)
     assert caught.value.asked == least
+
+
+def test_a_hint_of_the_least_bytes_is_given_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes that are free at once: what is in use at the peak, without a hole."""
+    drawn, wanted = build("tiny-vgg:vdnnpp", 16), presets.setup("vdnnpp-all")
+    quick = wanted.replace(allocator=cast(Any, wanted.allocator).quick)
+    assert cast(Any, quick.allocator).hint and not cast(Any, wanted.allocator).hint
+    at_once = ideal(trace_of(Planner(drawn, wanted.frugal, GTX_970, UNLIMITED, LAGS[-1]).plan()))
+    monkeypatch.setattr("refimpl.vdnnpp.pool_search.find_pool", lambda *given: pytest.fail("a pool is searched for"))
+    with pytest.raises(PoolDoesNotFit) as caught:
+        plan(drawn, quick, GTX_970, at_once - 1)
+    assert caught.value.asked == at_once
