@@ -90,7 +90,11 @@ def convolved(algorithm: str) -> Any:
             how: dict[str, Any] = dict(zip(("stride", "pad", "dilation"), shape.walk, strict=True))
             x, w, dy = (normal(random, *one) for one in (shape.x_shape, shape.w_shape, shape.y_shape))
             y, dx, dw = like(dy, x, w)
-            inputs = {"forward": (x, w, None, y), "backward_data": (dy, w, dx), "backward_filter": (x, dy, dw)}
+            inputs: dict[str, tuple[Any, ...]] = {
+                "forward": (x, w, None, y),
+                "backward_data": (dy, w, dx),
+                "backward_filter": (x, dy, dw),
+            }
             for pass_ in PASSES:
                 if conv.ALGORITHMS[algorithm].why_not(pass_, shape) is None:
                     words = conv.workspace_bytes(pass_, shape.x_shape, shape.w_shape, **how, algorithm=algorithm) // 4
