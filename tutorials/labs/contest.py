@@ -32,11 +32,12 @@ def main(folder: str, seed: str = "1") -> None:
         slow = [one.seconds / least if one.good else 0 for one, least in zip(plans, fastest, strict=True)]
         fitting = [one for one in slow if one]
         mean = geometric_mean(fitting) if fitting else 0.0
-        columns = "".join(f"{one:>16.2f}" if one else f"{'–':>16}" for one in slow)
+        columns = "".join(f"{one:>13.2f}" if one else f"{'–':>13}" for one in slow)
         rows.append((-len(fitting), mean, path.stem, f"{f'{mean:.3f}' if fitting else '–':>8}{columns}"))
-    print(f"rank  {'submission':<30}fits    mean{''.join(f'{case!s:>16}' for case in drawn)}")
+    print(f"rank  {'submission':<23}fits    mean{''.join(f'{case!s:>13}' for case in drawn)}")
     for rank, (fits, _, name, figures) in enumerate(sorted(rows), 1):
-        print(f"{rank:>4}  {name:<30}{-fits:>4}{figures}")
+        print(f"{rank:>4}  {name:<23}{-fits:>4}{figures}")
+    print("\nSeconds over those with memory enough; a dash: no proved program.")
     print(f"Budgets: {', '.join(f'{case} {size(case.budget)}' for case in drawn)}.")
 
 
