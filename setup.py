@@ -45,7 +45,7 @@ setup(
         "refimpl.machine": ["*.json"],  # what kernels cost on one CPU
         "refimpl.studies.challenge": ["*.json"],  # the printed points
         "refimpl.report.page": ["*.html", "*.css", "*.js"],
-        "refimpl.studies.reproduce.superneurons": ["*.csv"],  # the published memory curve
+        "refimpl.studies.reproduce": ["*/*.json", "*/*.csv"],  # what the papers published
     },
     # scikit-learn for its digits alone, which the demo and `refimpl run` train on; nothing else imports it.
     install_requires=[

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from refimpl.report import style
 
@@ -60,37 +59,6 @@ def grouped_bars(
     axes.tick_params(axis="x", length=0)
     style.grid(axes, "y")
     return places
-
-
-def bars_picture(
-    head: tuple[str, str],
-    groups: Sequence[str],
-    series: Series,
-    label: str,
-    text: Callable[[float], str] = "{:.1f}".format,
-    lines: Sequence[float] = (),
-    width: float = 11,
-) -> Figure:
-    """A page with one panel of bars in groups.
-
-    Args:
-        head: title and subtitle.
-        groups: the names of the groups.
-        series: label → look and values.
-        label: of the vertical axis.
-        text: writes a value.
-        lines: values with a dashed line across the panel: those that the paper published.
-        width: inches.
-    """
-    with style.page(width, 4.2, *head, 0.6) as figure:
-        axes = figure.subplots()
-        clear = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # a value is not crossed by a line
-        grouped_bars(axes, groups, series, text, 1.5, fontsize=8, bbox=clear)
-        for value in lines:
-            axes.axhline(value, color=style.INK, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
-        axes.set_ylabel(label)
-        style.legend_above(axes, len(series))
-    return figure
 
 
 def named(axes: Axes, names: Sequence[str]) -> dict[str, float]:

@@ -3,7 +3,7 @@
 **The heap** replaces a driver call for every allocation and every free.  It is one chunk, taken at the start and cut
 into blocks of 1 KB; after that it needs no driver.  It knows no tensor and no device, so it is one of the allocators
 (`refimpl.memory.block_heap`), as is the driver that it replaces.
-`refimpl.studies.reproduce.superneurons.pool_study` compares the two.
+`refimpl.studies.reproduce.superneurons.speed` compares the two.
 
 **The Unified Tensor Pool** (UTP) is the memory that tensors are offloaded to.  The paper's spans the host's memory,
 other GPUs' memory over the PCIe switch and remote memory by RDMA; its evaluation uses the host's alone.  Here a map

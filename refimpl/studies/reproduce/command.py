@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     for option in ("network", "batch", "policy", "write"):
         if getattr(options, option):
             raise Fail(f"--{option} belongs to --run, which trains on the device at hand")
-    parts = chosen(paper.parts(), options.only)
+    parts = chosen(paper, options.only)
     files = pictures(parts, checked(options.picture))
     figures: list[Reproduced] = []
     document: dict[str, Any] = {"paper": options.paper, "published": []}
@@ -147,9 +147,12 @@ def show_part(title: str, part: Part, found: Found) -> None:
         say("")
 
 
-def chosen(parts: dict[str, Part], only: Sequence[str]) -> list[Part]:
+def chosen(paper: Paper, only: Sequence[str]) -> list[Part]:
     """The parts named in `only`, in the evaluation's order; all of them by default."""
+    parts = paper.parts()
     for name in only:
+        if name in paper.gone:
+            raise Fail(f"{paper.title} has no part {name!r} any more: {paper.gone[name]}")
         pick(name, parts, "part")
     return [part for part in parts.values() if not only or part.name in only]
 

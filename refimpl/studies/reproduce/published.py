@@ -1,14 +1,17 @@
 """A figure that a paper published, and ours beside it; and the result of a part of a paper's evaluation.
 
-Marks say how sure the published one is: "P" printed in the paper, "D" read off its vector figures, "C" calculated with
-the model described here, "p" recalled from the paper and not checked again.
+A paper's published figures are data, `published.json` beside its evaluation, which `Figures` reads.  Marks say how sure
+a figure is: "P" printed in the paper, "D" read off its vector figures, "C" calculated with the model described here,
+"p" recalled from the paper and not checked again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 Quantity = Literal["bytes", "time", "counts"]
@@ -20,6 +23,13 @@ QUANTITIES: dict[str, Quantity] = {
 }  # fmt: skip
 
 CLOSE = 0.02  #: the deviation, as a share, up to which a figure counts as met
+
+#: A network's name → as the papers write it.
+TITLES = {
+    "alexnet": "AlexNet", "overfeat": "OverFeat", "googlenet": "GoogLeNet", "vgg16": "VGG-16", "vgg19": "VGG-19",
+    "vgg116": "VGG-116", "vgg416": "VGG-416", "inceptionv4": "Inception-v4", "resnet50": "ResNet-50",
+    "resnet101": "ResNet-101", "resnet152": "ResNet-152",
+}  # fmt: skip
 
 Watch = Callable[[str], None]  #: a progress callback: called with the name of each thing that begins
 
@@ -69,3 +79,67 @@ class Found(NamedTuple):
 
     figures: Sequence[Reproduced]
     rows: Sequence[Any]
+
+
+# -- a paper's figures -------------------------------------------------------------------------------------------------
+
+
+def written(key: str) -> str:
+    """A key as the papers write it: `vgg16(64)` is VGG-16(64)."""
+    name, batch, rest = key.partition("(")
+    return f"{TITLES.get(name, name)}{batch}{rest}"
+
+
+def sized(key: str) -> tuple[str, int]:
+    """The network and the images of a key such as `vgg16(64)`."""
+    name, _, batch = key.rstrip(")").partition("(")
+    return name, int(batch)
+
+
+class Figures:
+    """The published figures of one paper, and what else its file has.
+
+    The file groups them by source and mark, and by name.  A name's value is a number, or numbers by one key or two;
+    `what` then has {0} and {1} in the place of the keys.
+    """
+
+    def __init__(self, module: str) -> None:
+        found: dict[str, Any] = json.loads(Path(module).with_name("published.json").read_text(encoding="utf-8"))
+        self.data: dict[str, Any] = found.get("data", {})  #: what has no figure of ours beside it
+        self._groups = {
+            name: _figures(group["value"], group | {"mark": origin["mark"], "source": origin["source"]}, ())
+            for origin in found["published"]
+            for name, group in origin["figures"].items()
+        }
+
+    def one(self, name: str) -> Published:
+        found: Published = self._groups[name]
+        return found
+
+    def by(self, name: str) -> dict[str, Published]:
+        """A group with one key."""
+        found: dict[str, Published] = self._groups[name]
+        return found
+
+    def by_two(self, name: str) -> dict[str, dict[str, Published]]:
+        """A group with two keys."""
+        found: dict[str, dict[str, Published]] = self._groups[name]
+        return found
+
+    def __iter__(self) -> Iterator[Published]:
+        """All of them, in the order of the file."""
+        return _flat(self._groups)
+
+
+def _figures(value: Any, group: dict[str, Any], keys: tuple[str, ...]) -> Any:
+    if isinstance(value, dict):
+        return {key: _figures(inner, group, (*keys, key)) for key, inner in value.items()}
+    return Published(**group | {"what": group["what"].format(*map(written, keys)), "value": value})
+
+
+def _flat(value: Any) -> Iterator[Published]:
+    if isinstance(value, Published):
+        yield value
+    else:
+        for inner in value.values():
+            yield from _flat(inner)

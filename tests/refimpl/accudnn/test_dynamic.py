@@ -12,14 +12,13 @@ from refimpl.accudnn.choice import choose
 from refimpl.accudnn.dynamic import MOST_PLANS
 from refimpl.combined.fixed import FixedAddresses
 from refimpl.combined.papers import ACCUDNN
-from refimpl.machine import MACHINES
+from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED
 from refimpl.names import by_name, presets
 from refimpl.names.largest_batch import attempt, unlimited_baseline
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import Context, DoesNotFit, Program, Setup, SetupError, plan
-from refimpl.studies.reproduce.accudnn.figures import budget_at
 from tests.messages import raises_naming
 from tests.refimpl.accudnn.chains import FIVE
 from tests.refimpl.modules import least_bytes
@@ -31,11 +30,17 @@ GIB, MIB = 1 << 30, 1 << 20
 OTHERS = ("vdnn-dyn", "vdnnpp-dyn", "superneurons")
 
 #: Iteration over the unlimited baseline's, by the share x of the way from the model's least to the baseline's pool.
-#: Calculated once, with a throw-away experiment; nothing here is the paper's.  `reproduce accudnn` has more networks.
+#: Calculated once, with a throw-away experiment; nothing here is the paper's.
 CELLS: dict[tuple[str, int], dict[float, float]] = {
     ("vgg16", 128): {0.2: 1.07, 0.35: 1.01, 0.5: 1.00},
     ("alexnet", 256): {0.2: 1.22, 0.35: 1.09, 0.5: 1.04},
 }
+
+
+def budget_at(network: Network, machine: Machine, x: float) -> int:
+    """Bytes: a share of the way from the least that the model can train in to the baseline's peak."""
+    least = Model.of(Context(network, machine, UNLIMITED)).least()
+    return int(least + x * (unlimited_baseline(network, machine).peak_bytes - least))
 
 
 @lru_cache(maxsize=4)

@@ -32,7 +32,7 @@ from refimpl.planner import (
     plan,
 )
 from refimpl.planner.device_memory import DeviceMemory
-from refimpl.studies.reproduce.vdnnpp.figures import as_vdnn, times
+from refimpl.studies.reproduce.vdnnpp.figures import Times, as_vdnn
 from refimpl.vdnnpp import ALL, ALTERNATE_CONV, CONV, OffloadInputsOf, static
 from refimpl.vdnnpp.pinned import OnDemand
 from refimpl.vdnnpp.presets import with_join, without_join
@@ -107,9 +107,9 @@ def test_thirteen_against_nine() -> None:
     assert (with_join(CALLS, COPIES), without_join(CALLS, COPIES)) == (13, 9)
     network = chain(5)
     on = timed_machine(network, CALLS, COPIES)
-    assert times(plan(network, joined(), on, PLENTY)).forward == 13
-    assert times(plan(network, no_join(), on, PLENTY)).forward == 9
-    assert times(plan(network, no_join(join=True), on, PLENTY)).forward == 13, "it is the join and nothing else"
+    assert Times.of(plan(network, joined(), on, PLENTY)).forward == 13
+    assert Times.of(plan(network, no_join(), on, PLENTY)).forward == 9
+    assert Times.of(plan(network, no_join(join=True), on, PLENTY)).forward == 13, "it is the join and nothing else"
 
 
 @given(loads)
@@ -118,8 +118,8 @@ def test_the_planner_takes_as_long_as_the_formulas(load: list[tuple[int, int]]) 
     compute, copies = [c for c, _ in load], [0, *(t for _, t in load[1:])]
     network = chain(len(load))
     on = timed_machine(network, compute, copies)
-    assert times(plan(network, joined(), on, PLENTY)).forward == with_join(compute, copies)
-    assert times(plan(network, no_join(), on, PLENTY)).forward == without_join(compute, copies)
+    assert Times.of(plan(network, joined(), on, PLENTY)).forward == with_join(compute, copies)
+    assert Times.of(plan(network, no_join(), on, PLENTY)).forward == without_join(compute, copies)
 
 
 @given(loads)
@@ -169,7 +169,7 @@ def test_no_kernel_waits_for_an_offload_where_there_is_room(name: str) -> None:
         free, bound = (plan(network, no_join(offload, join=join), TITAN_X, PLENTY) for join in (False, True))
         assert waits_for_offloads(free) == 0 < waits_for_offloads(bound)
         assert forward_stall(free) == pytest.approx(0, abs=1e-9)
-    assert forward_stall(bound) > 0.05 * times(free).forward
+    assert forward_stall(bound) > 0.05 * Times.of(free).forward
 
 
 # -- when bytes go back ------------------------------------------------------------------------------------------------

@@ -1,20 +1,24 @@
-"""Our figures for AccUDNN's evaluation, planned and simulated.
+"""AccUDNN's evaluation, part by part, planned and simulated: the abstracts' claims in every reading, and ours.
+
+`published.json` has the figures of the abstracts (P), all about ResNet-152.  Nothing else of the paper could be read.
+They do not say which GPU, link or network these hold for, nor the batches, nor how Caffe's memory is counted.  Each
+figure is therefore shown in every reading, and none is chosen by its fit.  "Without loss of speed" is a figure too: an
+iteration in 8 GB over the one with unlimited memory.  In the reading that has it, 1.9 is 7.7 over the same number, so
+no median counts it.
 
 memory    how little memory ResNet-152 needs without loss of speed, from a batch that needs 24 GB otherwise
 batch     in 12 GB, the efficiency-optimal batch over the largest one of each accounting
 cluster   images a second of 8 GPUs over one, without optimised communication
 together  all four claims in one reading, with one free number: the link
-policies  beside the other papers', within the same budget, on networks that the policy was not tuned on
 prefetch  the same maps leave; when are they prefetched?
 choice    they are prefetched late; which maps leave?
 """
 
 from __future__ import annotations
 
-import dataclasses
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import product
 from typing import ClassVar, Literal
@@ -32,22 +36,40 @@ from refimpl.names.largest_batch import attempt, unlimited, unlimited_baseline
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import Context, Program, Setup, plan
+from refimpl.report.tables import Column, Table, in_units, plain
 from refimpl.slots.baseline import LayerWise, NoPrefetch
 from refimpl.slots.questions import BoundPrefetch, Prefetch
-from refimpl.studies.reproduce.accudnn import published
-from refimpl.studies.reproduce.evaluation import GIB
-from refimpl.studies.reproduce.published import Found, Reproduced, Watch
+from refimpl.studies.reproduce.evaluation import GIB, NETWORK, Part, Tables, one_table, titled
+from refimpl.studies.reproduce.pictures import Mark, Marks
+from refimpl.studies.reproduce.published import Figures, Found, Published, Reproduced, Watch
 from refimpl.studies.tune import caffe
 from refimpl.studies.tune.cluster import Cluster
 from refimpl.studies.tune.tuning import Tuned, tune
 from refimpl.superneurons import Ahead
+from refimpl.text import duration, size
 from refimpl.vdnn import WINDOW
 
+FIGURES = Figures(__file__)
+BEFORE_GB: int = FIGURES.data["before"]  #: what ResNet-152 needs without AccUDNN, "more than"
 TITAN_X = MACHINES["titan-x"]
+
+GPU, ACCOUNTING = Column("GPU", "machine"), Column("accounting", "accounting")
+WITHIN = Column("budget", "budget_bytes", size)
+
+
+def times(ratio: float) -> str:
+    return f"{ratio:.2f} ×"
+
+
+def read(name: str, how: str) -> Published:
+    """A figure in one reading."""
+    figure = FIGURES.one(name)
+    return replace(figure, what=f"{figure.what}; {how}")
+
 
 # -- memory ------------------------------------------------------------------------------------------------------------
 
-NETWORK = "resnet152"
+TRAINED = "resnet152"
 GPUS = ("titan-x", "k40c", "titan-xp")  #: the abstract names none
 LOSS = 1.01  #: times the seconds with unlimited memory: as fast, to us
 
@@ -87,12 +109,12 @@ ACCOUNTINGS: dict[str, Callable[[Network, Machine], int]] = {
 
 
 def first_above(nbytes: int, accounting: Callable[[Network, Machine], int], machine: Machine) -> int:
-    """The smallest batch of the network that takes more than `nbytes`."""
+    """The smallest batch of ResNet-152 that takes more than `nbytes`."""
     enough = 2
-    while accounting(build(NETWORK, enough), machine) <= nbytes:
+    while accounting(build(TRAINED, enough), machine) <= nbytes:
         enough *= 2
     batches = range(enough // 2, enough + 1)
-    return batches[bisect_right(batches, nbytes, key=lambda batch: accounting(build(NETWORK, batch), machine))]
+    return batches[bisect_right(batches, nbytes, key=lambda batch: accounting(build(TRAINED, batch), machine))]
 
 
 def least_without_loss(network: Network, machine: Machine) -> int:
@@ -117,17 +139,43 @@ def memory(watch: Watch) -> Found:
         machine = MACHINES[gpu]
         for name, accounting in ACCOUNTINGS.items():
             watch(f"{gpu}, {name}")
-            batch = first_above(published.BEFORE_GB * GIB, accounting, machine)
-            network = build(NETWORK, batch)
+            batch = first_above(BEFORE_GB * GIB, accounting, machine)
+            network = build(TRAINED, batch)
             fitted = attempt(network, ACCUDNN, machine, 8 * GIB)
             whole = unlimited_baseline(network, machine).planned_seconds
             ratio = fitted.planned_seconds / whole if fitted else None
             needed = least_without_loss(network, machine)
             rows.append(AccountedRow(gpu, name, batch, accounting(network, machine), ratio, needed))
-            figure = published.read(published.MEMORY, f"{name}, {gpu}")
+            figure = read("memory", f"{name}, {gpu}")
             figures.append(Reproduced(figure, needed / GIB, f"{batch} images need 24 GB by it"))
     return Found(figures, rows)
 
+
+MEMORY_TABLE = one_table(
+    "ResNet-152: memory without loss of speed",
+    (
+        GPU, ACCOUNTING, Column("images", "batch", plain), Column("without", "accounted_bytes", size),
+        Column("in 8 GB", "eight_gb", times), Column("needed", "needed_bytes", size),
+    ),
+    "Simulated (C) with a reconstructed policy (R); the paper names neither GPU nor batch.  images: the smallest batch "
+    "of ResNet-152 that takes more than 24 GB by the accounting, so that both figures follow from one free number.  in "
+    "8 GB: the iteration over the one with unlimited memory.  needed: the least budget tried that costs at most 1 % of "
+    "speed.",
+)  # fmt: skip
+
+
+def memory_marks(rows: Sequence[AccountedRow]) -> Iterator[Mark]:
+    for row in rows:
+        group = f"{row.machine}\n{row.accounting}\n{row.batch} images"
+        yield Mark(group, "by the accounting", row.accounted_bytes / GIB)
+        yield Mark(group, "needed, at most 1 % slower", row.needed_bytes / GIB)
+
+
+MEMORY_PICTURE = Marks(
+    "ResNet-152: memory without loss of speed",
+    "simulated, our reconstruction · lines: the abstract's more than 24 GB and 8 GB", "GiB", memory_marks,
+    lines=(BEFORE_GB, FIGURES.one("memory").value), size=(14, 3.4),
+)  # fmt: skip
 
 # -- batch and cluster -------------------------------------------------------------------------------------------------
 
@@ -138,7 +186,7 @@ CLUSTERS = tuple(Cluster(8, rate, overlap=overlap) for rate in (1e9, 1e10) for o
 @cache
 def tuned(gpu: str) -> Tuned:
     """One GPU's curve, for both parts."""
-    return tune(NETWORK, ACCUDNN, MACHINES[gpu], BUDGET, CLUSTERS, "cluster", "caffe-bvlc")
+    return tune(TRAINED, ACCUDNN, MACHINES[gpu], BUDGET, CLUSTERS, "cluster", "caffe-bvlc")
 
 
 @dataclass(frozen=True)
@@ -180,7 +228,7 @@ def batch(watch: Watch) -> Found:
                 BatchRow(gpu, name, one.batch, found.optimal_batch, found.trainable_batch, ratio, found.gain(one))
             )
             if name.startswith("caffe") and ratio:
-                figure = published.read(published.BATCH, f"{name}, {gpu}")
+                figure = read("batch", f"{name}, {gpu}")
                 figures.append(Reproduced(figure, ratio, f"{found.optimal_batch} images over {one.batch}"))
     return Found(figures, rows)
 
@@ -203,16 +251,71 @@ def cluster(watch: Watch) -> Found:
             if not ring.overlap:
                 link = f"{gpu}, {ring.rate / 1e9:g} GB/s"
                 over = f"{found.optimal_batch} images each, no overlap"
-                figures.append(Reproduced(published.read(published.CLUSTER, f"{link}, over its own"), own, over))
+                figures.append(Reproduced(read("cluster", f"{link}, over its own"), own, over))
                 if workers.speedup:
-                    figure = published.read(published.CLUSTER, f"{link}, over caffe-bvlc")
+                    figure = read("cluster", f"{link}, over caffe-bvlc")
                     figures.append(Reproduced(figure, workers.speedup, over))
     return Found(figures, rows)
 
 
+BATCH_TABLE = one_table(
+    "ResNet-152: the efficiency-optimal batch",
+    (
+        GPU, ACCOUNTING, Column("b0", "largest", plain), Column("b*", "optimal", plain),
+        Column("trainable", "trainable", plain), Column("b*/b0", "ratio", times), Column("X(b*)/X(b0)", "gain", times),
+    ),
+    "12 GiB, simulated (C), by our tuner (R).  b0: the largest batch without the policy, by the accounting.  b*: the "
+    "largest batch within 1 % of the most images a second.  trainable: the largest one with the policy; it is no aim.  "
+    "X: images a second; X(b0) as if memory had no end.",
+)  # fmt: skip
+
+
+def batch_marks(rows: Sequence[BatchRow]) -> Iterator[Mark]:
+    for row in rows:
+        yield Mark(f"{row.machine}\n{row.optimal} images", row.accounting, row.ratio)
+
+
+BATCH_PICTURE = Marks(
+    "ResNet-152 in 12 GiB: the efficiency-optimal batch over the largest without the policy",
+    "simulated, our reconstruction · line: the abstract's 4.2 times the original Caffe's", "times as many images",
+    batch_marks, lines=(FIGURES.one("batch").value,),
+)  # fmt: skip
+
+CLUSTER_TABLE = one_table(
+    "ResNet-152: 8 GPUs",
+    (
+        GPU, Column("GB/s", "rate", in_units(1e9, 0)), Column("overlap", lambda row: "yes" if row.overlap else "no"),
+        Column("images each", "batch", plain), Column("iteration", "seconds", duration),
+        Column("over its own", "own", times), Column("over Caffe's", "speedup", times),
+        Column("8 of Caffe's", "baseline", times),
+    ),
+    "A simulated ring of 8 workers, 20 µs a message; nothing ran on a cluster.  over its own: images a second over one "
+    "worker's with the same batch.  over Caffe's: over one GPU with the largest batch by caffe-bvlc.  8 of Caffe's: "
+    "eight such GPUs over one.  The abstract says neither the link nor the base.",
+)  # fmt: skip
+
+
+def cluster_marks(rows: Sequence[ClusterRow]) -> Iterator[Mark]:
+    """Without overlap, over three bases."""
+    for row in rows:
+        if not row.overlap:
+            group = f"{row.machine}\n{row.rate / 1e9:g} GB/s"
+            yield Mark(group, "over one worker of the same batch", row.own)
+            yield Mark(group, "over one GPU with Caffe's batch", row.speedup)
+            yield Mark(group, "8 GPUs with Caffe's batch over one", row.baseline)
+
+
+CLUSTER_PICTURE = Marks(
+    "ResNet-152: 8 GPUs, a simulated ring without overlap",
+    "our reconstruction · line: the abstract's 7.7 times, whose base and link are not published",
+    "images a second, times", cluster_marks, lines=(FIGURES.one("cluster").value,),
+)  # fmt: skip
+
 # -- all four claims together ------------------------------------------------------------------------------------------
 
-SCALING = published.CLUSTER.value / published.SCALED.value  #: of 8 baseline GPUs over one, by the abstracts' quotient
+SCALING = (
+    FIGURES.one("cluster").value / FIGURES.one("scaled").value
+)  #: of 8 baseline GPUs over one, by the abstracts' quotient
 
 
 @dataclass(frozen=True)
@@ -256,8 +359,8 @@ def together(watch: Watch) -> Found:
         tuned_point = next(one for one in found.curve if one.batch == optimal)
         for name in ("caffe-bvlc", "caffe-lean"):
             before = found.accountings[name].point
-            held = first_above(published.BEFORE_GB * GIB, ACCOUNTINGS[name], machine)
-            network = build(NETWORK, held)
+            held = first_above(BEFORE_GB * GIB, ACCOUNTINGS[name], machine)
+            network = build(TRAINED, held)
             within = attempt(network, ACCUDNN, machine, 8 * GIB)
             whole = unlimited_baseline(network, machine).planned_seconds
             eight = within.planned_seconds / whole if within else None
@@ -274,65 +377,42 @@ def together(watch: Watch) -> Found:
             how = f"{name}, {gpu}, together"
             note = f"with a link of {link / 1e9:.2f} GB/s, fitted to {SCALING:.2f} for the baseline's 8"
             figures += [
-                Reproduced(published.read(published.BATCH, how), row.ratio, f"{optimal} images over {before.batch}"),
-                Reproduced(published.read(published.CLUSTER, how), speedup, note),
-                Reproduced(published.read(published.SCALED, how), row.better, "the line above over the same number"),
+                Reproduced(read("batch", how), row.ratio, f"{optimal} images over {before.batch}"),
+                Reproduced(read("cluster", how), speedup, note),
+                Reproduced(read("scaled", how), row.better, "the line above over the same number"),
             ]
             if eight is not None:
-                figures.insert(-3, Reproduced(published.read(published.LOSSLESS, how), eight, f"{held} images"))
+                figures.insert(-3, Reproduced(read("lossless", how), eight, f"{held} images"))
     return Found(figures, rows)
 
 
-# -- beside the other papers -------------------------------------------------------------------------------------------
-
-POLICIES = ("accudnn", "vdnn-dyn", "vdnnpp-dyn", "superneurons")
-#: GPU, network and batch → the shares x.
-CELLS: dict[tuple[str, str, int], tuple[float, ...]] = {
-    ("titan-x", "vgg16", 128): (0.05, 0.1, 0.2, 0.35, 0.5),
-    ("titan-x", "vgg16", 256): (0.1, 0.2, 0.35),
-    ("titan-x", "resnet50", 64): (0.05, 0.1, 0.2, 0.35),
-    ("titan-x", "resnet101", 48): (0.1, 0.2, 0.35),
-    ("titan-x", "resnet152", 32): (0.1, 0.2, 0.35),
-    ("titan-x", "inceptionv4", 32): (0.1, 0.2, 0.35),
-    ("titan-x", "alexnet", 256): (0.05, 0.1, 0.2, 0.35, 0.5),
-    ("k40c", "vgg16", 128): (0.2, 0.35, 0.5),
-    ("k40c", "resnet50", 64): (0.02, 0.05, 0.2, 0.35, 0.5),
-}
+TOGETHER_TABLE = one_table(
+    "ResNet-152: the four claims in one reading",
+    (
+        GPU, ACCOUNTING, Column("images", "held", plain), Column("in 8 GB", "eight_gb", times),
+        Column("b0", "largest", plain), Column("b*", "optimal", plain), Column("b*/b0", "ratio", times),
+        Column("link, GB/s", "link", in_units(1e9, 2)), Column("over its own", "own", times),
+        Column("over Caffe's", "speedup", times), Column("better", "better", times),
+    ),
+    f"The abstracts' 7.7 and 1.9 give {SCALING:.2f} for 8 baseline GPUs over one.  link: the one free number, "
+    "fitted to that, without overlap.  With it 7.7 and 1.9 are one figure, not two.  b*: the smallest batch within 1 % "
+    "of the most images a second, the rule for a single GPU.  images: the smallest batch that takes more than 24 GB.  "
+    "better: 8 GPUs over 8 of Caffe's.",
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class PolicyRow:
-    """One network within one budget: an iteration of each policy over the baseline's with unlimited memory."""
-
-    machine: str
-    network: str
-    batch: int
-    x: float
-    budget_bytes: int
-    ratios: dict[str, float | None]  #: policy → times; None: does not fit
+def together_marks(rows: Sequence[TogetherRow]) -> Iterator[Mark]:
+    for row in rows:
+        group = f"{row.machine}\n{row.accounting}\n{row.link / 1e9:.2f} GB/s"
+        yield Mark(group, "tuned batch over Caffe's", row.ratio)
+        yield Mark(group, "8 GPUs over one with Caffe's batch", row.speedup)
 
 
-def budget_at(network: Network, machine: Machine, x: float) -> int:
-    """Bytes: a share of the way from the least that the model can train in to the baseline's peak."""
-    least = Model.of(Context(network, machine, UNLIMITED)).least()
-    return int(least + x * (unlimited_baseline(network, machine).peak_bytes - least))
-
-
-def cells() -> list[tuple[tuple[str, str, int], float]]:
-    return [(cell, x) for cell, shares in CELLS.items() for x in shares]
-
-
-def policies(watch: Watch) -> Found:
-    """A row a network and budget."""
-    rows = []
-    for (gpu, name, batch), x in cells():
-        watch(f"{gpu}, {name}({batch}), x = {x:g}")
-        network, machine = build(name, batch), MACHINES[gpu]
-        budget = budget_at(network, machine, x)
-        found = ((policy, attempt(network, presets.setup(policy), machine, budget)) for policy in POLICIES)
-        rows.append(PolicyRow(gpu, name, batch, x, budget, slowdowns(network, machine, found)))
-    return Found([], rows)
-
+TOGETHER_PICTURE = Marks(
+    "ResNet-152: the claims in one reading",
+    f"our reconstruction, link fitted to {SCALING:.2f} for the baseline's 8 · lines: the abstract's 4.2, 7.7",
+    "times", together_marks, lines=(FIGURES.one("batch").value, FIGURES.one("cluster").value),
+)  # fmt: skip
 
 # -- when and which ----------------------------------------------------------------------------------------------------
 
@@ -383,14 +463,6 @@ def fastest(network: Network, setups: Iterable[Setup], budget: int) -> Program |
     return min(filter(None, found), key=lambda program: program.planned_seconds, default=None)
 
 
-def slowdowns(
-    network: Network, machine: Machine, programs: Iterable[tuple[str, Program | None]]
-) -> dict[str, float | None]:
-    """Label → a program's iteration over the baseline's with unlimited memory; None: does not fit."""
-    whole = unlimited_baseline(network, machine).planned_seconds
-    return {label: program.planned_seconds / whole if program else None for label, program in programs}
-
-
 Plans = Callable[[Network, int], Iterator[tuple[str, Program | None]]]
 
 
@@ -398,7 +470,9 @@ def ratio_row(case: tuple[str, int, float], plans: Plans) -> RatioRow:
     """One network; `plans` gives a label and a program for each variant, of a network and a budget in bytes."""
     name, batch, gib = case
     network, budget = build(name, batch), int(gib * GIB)
-    return RatioRow(name, batch, budget, slowdowns(network, TITAN_X, plans(network, budget)))
+    whole = unlimited_baseline(network, TITAN_X).planned_seconds
+    ratios = {label: made.planned_seconds / whole if made else None for label, made in plans(network, budget)}
+    return RatioRow(name, batch, budget, ratios)
 
 
 def by_when(network: Network, budget: int) -> Iterator[tuple[str, Program | None]]:
@@ -411,7 +485,7 @@ def by_when(network: Network, budget: int) -> Iterator[tuple[str, Program | None
 def by_which(network: Network, budget: int) -> Iterator[tuple[str, Program | None]]:
     """The policy, with one order of its candidates alone."""
     for rank in RANKS:
-        yield rank, attempt(network, dataclasses.replace(ACCUDNN, ranks=(rank,)), TITAN_X, budget)
+        yield rank, attempt(network, replace(ACCUDNN, ranks=(rank,)), TITAN_X, budget)
 
 
 def rows_of(plans: Plans, watch: Watch) -> Found:
@@ -425,3 +499,50 @@ def rows_of(plans: Plans, watch: Watch) -> Found:
 
 prefetch = partial(rows_of, by_when)
 choice = partial(rows_of, by_which)
+
+
+def ratio_table(title: str, note: str) -> Tables:
+    """A line a network, a column a variant."""
+    note += "  Iterations over those with unlimited memory, Titan X, simulated (C)."
+
+    def column(label: str) -> Column:
+        return Column(label, lambda row: row.ratios[label], times)
+
+    return lambda rows: [Table.of(title, rows, (NETWORK, WITHIN, *map(column, rows[0].ratios)), note)]
+
+
+PREFETCH_TABLE = ratio_table(
+    "When the maps are prefetched",
+    "The same maps leave in each line: those that the policy accudnn sends.  late: as late as the deadlines allow.  "
+    "early: as early as there is room.  A dash: does not fit.",
+)
+CHOICE_TABLE = ratio_table(
+    "Which maps leave",
+    "The policy accudnn with one order of its candidates alone.  idle: idle longest first.  slack: most idle time left "
+    "after the copies, for each byte.  size: largest first.",
+)
+
+
+def ratio_marks(rows: Sequence[RatioRow]) -> Iterator[Mark]:
+    """Per cent slower than with unlimited memory."""
+    for row in rows:
+        for label, ratio in row.ratios.items():
+            group = f"{titled(row)}\n{row.budget_bytes / GIB:.2f} GiB"
+            yield Mark(group, label, 100 * (ratio - 1) if ratio else None)
+
+
+SLOWER = ("Titan X, simulated, our reconstruction · ×: does not fit", "slower than with unlimited memory (%)")
+PREFETCH_PICTURE = Marks("When the same maps are prefetched", *SLOWER, ratio_marks)
+CHOICE_PICTURE = Marks("Which maps leave, by the order in which they are chosen", *SLOWER, ratio_marks)
+
+PARTS = (
+    Part("memory", "ResNet-152's memory without loss of speed", len(GPUS) * len(ACCOUNTINGS), memory, MEMORY_TABLE,
+         MEMORY_PICTURE, units="GB: 2^30 bytes."),
+    Part("batch", "the efficiency-optimal batch over each baseline's", len(GPUS), batch, BATCH_TABLE, BATCH_PICTURE),
+    Part("cluster", "8 GPUs over one", len(GPUS), cluster, CLUSTER_TABLE, CLUSTER_PICTURE),
+    Part("together", "all four claims in one reading, with one free number", len(GPUS), together, TOGETHER_TABLE,
+         TOGETHER_PICTURE),
+    Part("prefetch", "when the same maps are prefetched", len(CASES), prefetch, PREFETCH_TABLE, PREFETCH_PICTURE,
+         beside=False),
+    Part("choice", "which maps leave", len(CASES), choice, CHOICE_TABLE, CHOICE_PICTURE, beside=False),
+)  # fmt: skip

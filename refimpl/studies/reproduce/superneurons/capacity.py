@@ -1,4 +1,4 @@
-"""The capacity of 12 GB: the largest batches of SuperNeurons' networks, and its deepest ResNet, under each technique.
+"""The capacity of 12 GB: SuperNeurons' largest batches with their memory, and its deepest ResNet, under each technique.
 
 To fit is to be planned within 12 GiB by the planner, with everything that trains counted: weights, their gradients and
 momentum, the batch, maps, gradient maps, workspaces, rounding and holes.  Batches and depths are tried until one fits
@@ -12,24 +12,30 @@ images, and ours are 388, 257 and 181: no figure counts as met by it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from refimpl.machine import MACHINES, Machine, Tier
+from refimpl.machine import Machine, Tier
 from refimpl.names.largest_batch import Largest, attempt, largest
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import Setup
+from refimpl.report.tables import Column, Table, in_units, plain
 from refimpl.slots.baseline import NetworkWide, NoRecompute
-from refimpl.studies.reproduce.evaluation import GIB
-from refimpl.studies.reproduce.published import Found, Published, Reproduced, Watch
-from refimpl.studies.reproduce.superneurons import published
+from refimpl.studies.reproduce.evaluation import GIB, NETWORK, Part
+from refimpl.studies.reproduce.published import Found, Published, Reproduced, Watch, sized
+from refimpl.studies.reproduce.superneurons.memory import (
+    FIGURES,
+    K40C,
+    network,
+    tensor_and_weight_bytes,
+    workspace_bytes,
+)
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.offload import ALL_CHECKPOINTS
 from refimpl.zoo.resnet import SHALLOWEST_DEEP
 
-K40C = MACHINES["k40c"]
 BUDGET = 12 << 30  #: bytes
 
 NETWORKS = ("alexnet", "vgg16", "vgg19", "inceptionv4", "resnet50", "resnet101", "resnet152")
@@ -60,6 +66,9 @@ LIMITED_HOST = K40C.with_tiers([Tier("host", HOST_BYTES)])
 
 #: Every checkpoint is offloaded, as in the table of recomputation; there is no cache.
 CHECKPOINTS_LEAVE = stages.recompute().replace(name="recompute, offload all", offload=ALL_CHECKPOINTS)
+
+GB = 10**9  #: bytes, in Figure 13 as in Figure 2
+GIB_2, GB_1 = in_units(GIB, 2), in_units(GB)
 
 ROUNDS = len(NETWORKS) + len(SETUPS) + 1  #: things that `capacity` announces
 STEP = 16  #: images; the published batches are multiples of it
@@ -112,14 +121,14 @@ def rows(watch: Watch = lambda name: None) -> Iterator[CapacityRow]:
     for name in NETWORKS:
         watch(name)
         for setup_name, setup in (SETUPS | WITHOUT).items():
-            theirs = published.LARGEST.get(name) if setup_name == ALL else None
+            theirs = FIGURES.by("largest batch").get(name) if setup_name == ALL else None
             yield _row(name, setup_name, largest_batch(f"{name}:superneurons", setup), theirs)
         if name.startswith("resnet"):
             found = largest_batch(f"{name}:superneurons", CHECKPOINTS_LEAVE, LIMITED_HOST)
             yield _row(name, LIMITED, found)
     for setup_name, setup in SETUPS.items():
         watch(f"{DEEP}, {setup_name}")
-        yield _row(DEEP, setup_name, deepest(setup), published.DEEPEST if setup_name == ALL else None)
+        yield _row(DEEP, setup_name, deepest(setup), FIGURES.one("deepest") if setup_name == ALL else None)
 
 
 def _row(network: str, setup: str, found: Largest, theirs: Published | None = None) -> CapacityRow:
@@ -150,10 +159,10 @@ def resnet2500() -> Reproduced:
     network = deep(UNITS_OF_2500)
     program = attempt(network, SETUPS[ALL], K40C, BUDGET)
     if program is None:
-        return Reproduced(published.BASIC_LAYERS, 0, f"{network.name} does not fit")
+        return Reproduced(FIGURES.one("basic layers"), 0, f"{network.name} does not fit")
     peak, host = program.peak_bytes / GIB, program.pinned_bytes / GIB
     note = f"{network.name}, {network.batch} images: {peak:.1f} GiB of the device, {host:.1f} GiB of the host"
-    return Reproduced(published.BASIC_LAYERS, len(network.layers), note)
+    return Reproduced(FIGURES.one("basic layers"), len(network.layers), note)
 
 
 def note(row: CapacityRow) -> str:
@@ -161,3 +170,103 @@ def note(row: CapacityRow) -> str:
     if row.depth is not None:
         return f"{row.resident_bytes / GIB:.1f} GiB are weights, gradients and momentum"
     return f"in steps of {STEP}: {row.batch // STEP * STEP}"
+
+
+LARGEST = (
+    Column("network", "network"), Column("largest", "largest", plain),
+    Column("resident", "resident_bytes", GIB_2), Column("pool", "peak_bytes", GIB_2),
+    Column("host", "host_bytes", GIB_2), Column("rebuilt", "recomputed_layers", plain),
+    Column("images/s", "images_a_second", "{:.1f}".format), Column("plans tried", "tried", plain),
+)  # fmt: skip
+
+
+def largest_tables(rows: Sequence[CapacityRow]) -> list[Table]:
+    """The largest batch and the deepest ResNet under each setup; and the memory of all techniques together."""
+    found: dict[str, dict[str, CapacityRow]] = {}
+    for row in rows:
+        found.setdefault(row.network, {})[row.setup] = row
+
+    def largest(setup: str) -> Column:
+        return Column(setup, lambda line: line[1][setup].largest if setup in line[1] else "", plain)
+
+    def theirs(line: tuple[str, dict[str, CapacityRow]]) -> float | None:
+        return next((row.published.value for row in line[1].values() if row.published), None)
+
+    deep = f"layers ({DEEP_BATCH} images)"
+    columns = (
+        Column("images", lambda line: deep if line[0] == DEEP else line[0]),
+        *map(largest, dict.fromkeys(row.setup for row in rows)),
+        Column("published", theirs, "{:g}".format),
+    )  # fmt: skip
+    deepest = zip(FIGURES.data["others"], FIGURES.data["deepest of others"], strict=True)
+    others = "; ".join(
+        f"{network} {', '.join('–' if n is None else str(n) for n in them)}"
+        for network, them in FIGURES.data["largest batch of others"].items()
+    )
+    note = (
+        "The largest that was tried within 12 GiB of a K40c, everything that trains counted.  baseline: nothing is "
+        "freed before the iteration ends.  The next three are one technique each on top of liveness analysis.  Host "
+        "memory has no end, but in the column that limits it.  "
+        f"With 12 GB others reached, in images: {others} (Caffe, MXNet, Torch, TensorFlow); "
+        f"in layers: {', '.join(f'{who} {n}' for who, n in deepest)}."
+    )
+    everything = [row for row in rows if row.setup == ALL]
+    units = "resident, pool, host: GiB.  rebuilt: forward steps run again.  images/s: simulated."
+    return [
+        Table.of("The largest batches and the deepest ResNet in 12 GiB", found.items(), columns, note),
+        Table.of("All techniques at their largest", everything, LARGEST, units),
+    ]
+
+
+# -- memory at the largest batches: Figure 13 --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CostRow:
+    """A network's memory at the largest batch of Table 5, as in Figure 2.  Bytes."""
+
+    network: str
+    batch: int
+    memory_bytes: int
+    workspace_bytes: int  #: of the fastest algorithm of every convolution's forward
+
+
+def costs(watch: Watch) -> Found:
+    """SuperNeurons' own bars."""
+    rows, found = [], []
+    for key, figure in FIGURES.by("memory at the largest").items():
+        name, batch = sized(key)
+        watch(name)
+        built = network(name, batch)
+        memory, workspaces = sum(tensor_and_weight_bytes(built)), workspace_bytes(built)["forward"]
+        rows.append(CostRow(name, batch, memory, workspaces))
+        note = f"as in Figure 2; without workspaces: {memory / GB:.1f}"
+        found.append(Reproduced(figure, (memory + workspaces) / GB, note))
+    return Found(found, rows)
+
+
+def costs_tables(rows: Sequence[CostRow]) -> list[Table]:
+    """Figure 13 with what the paper has of the other frameworks."""
+    published = {sized(key)[0]: figure.value for key, figure in FIGURES.by("memory at the largest").items()}
+
+    def of_another(who: str, place: int) -> Column:
+        return Column(who, lambda row: FIGURES.data["memory of others"][row.network][place], "{:.1f}".format)
+
+    columns = (
+        NETWORK, Column("published", lambda row: published[row.network], "{:.1f}".format),
+        Column("tensors", "memory_bytes", GB_1), Column("workspaces", "workspace_bytes", GB_1),
+        *(of_another(who, place) for place, who in enumerate(FIGURES.data["others"])),
+    )  # fmt: skip
+    note = (
+        "GB (10^9 bytes) at Table 5's batches, everything allocated once.  tensors and workspaces: ours, as in Figure "
+        "2, the latter of every forward convolution's fastest algorithm.  The other frameworks' figures are published, "
+        "each at its own largest batch, and are not measured here."
+    )
+    return [Table.of("Memory at the largest batches", rows, columns, note)]
+
+
+PARTS = (
+    Part("largest", "the largest batches and the deepest ResNet in 12 GiB", ROUNDS, capacity, largest_tables),
+    Part("largest-memory", "memory at the largest batches", len(FIGURES.by("memory at the largest")), costs,
+         costs_tables, units="GB: 10^9 bytes."),
+)  # fmt: skip

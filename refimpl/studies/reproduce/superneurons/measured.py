@@ -33,7 +33,7 @@ from refimpl.studies.reproduce import measured
 from refimpl.studies.reproduce.measured import Comparison, Measurement, Request, Run, side_by_side
 from refimpl.studies.reproduce.published import Watch
 from refimpl.studies.reproduce.superneurons import capacity
-from refimpl.studies.reproduce.superneurons.published import DRIVER_SHARE
+from refimpl.studies.reproduce.superneurons.memory import FIGURES
 from refimpl.superneurons import presets as stages
 from refimpl.text import duration, size
 
@@ -234,6 +234,7 @@ def pools_table(pools: Pools) -> Table:
     """An iteration with the heap and with driver calls, and the time in the calls."""
     heap, calls, times = pools.heap, pools.calls, pools.calls.driver_calls
     assert times is not None
+    share = FIGURES.one("driver share")
 
     def each(seconds: float, count: int) -> str:
         return f"{duration(seconds)}, {duration(seconds / count)} each"
@@ -246,7 +247,7 @@ def pools_table(pools: Pools) -> Table:
         ["in cuMemFree, its waiting included", "", each(times.freeing, times.frees)],
         ["share of the iteration inside the calls", "", percent(pools.share_inside)],
         ["share of the iteration that they cost", "", percent(pools.share)],
-        ["published share (ResNet-50)", "", f"{DRIVER_SHARE.value:g} {DRIVER_SHARE.unit}"],
+        ["published share (ResNet-50)", "", f"{share.value:g} {share.unit}"],
         ["an iteration, by the model of the device", duration(pools.planned_heap), duration(pools.planned_calls)],
     ]
     title = f"{pools.network}: the heap, and a call of the driver for each allocation"

@@ -1,8 +1,19 @@
-"""vDNN's figures, ours: the published ones, and its networks under every policy.
+"""vDNN's evaluation, part by part: the published figures beside ours, and its networks under every policy.
+
+`published.json` has the published ones.  Their marks:
+
+| mark | source |
+| --- | --- |
+| P | abstract or introduction of MICRO-49 2016; or abstract of arXiv 1602.08124v1: other figures, of another GPU |
+| p | the body of the MICRO version, which was not at hand: recalled, and not checked again |
+
+"Performance lost" is 1 - T(all in memory) / T(vDNN): a GPU that takes 1.25 times as long has lost 20 %.  Copies: 16 of
+336 GB/s are the 4.7 % that a full link takes of the device memory's bandwidth.  Of the paper's figures 6, 11, 12, 13,
+14 and 15 some numbers are known; for the others, and for single bars of these, no number was at hand.
 
 The conventions, the same for every network (C: a fit to the published savings, and not a proof):
 
-- GB is 2^30 bytes.
+- GB is 2^30 bytes: with 10^9, the total of VGG-416 would be 6.9 % off in place of 0.5 %.
 - The memory of a step is its live maps and gradient maps, its workspace, and W and dW of all convolutions.
 - The average and the peak are taken over the steps of the feature extraction, without the classifier (everything from
   the first fully connected layer on).
@@ -12,7 +23,7 @@ The conventions, the same for every network (C: a fit to the published savings, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import mean
@@ -23,13 +34,16 @@ from refimpl.names.networks import build
 from refimpl.network import Layer, Network
 from refimpl.network.accounting import network_wide_bytes
 from refimpl.planner import Context, DoesNotFit, Program, Setup, plan
+from refimpl.report.tables import Column, Table, in_units, percent
 from refimpl.slots.baseline import NoOffload
-from refimpl.studies.reproduce.evaluation import titled
-from refimpl.studies.reproduce.published import Found, Published, Reproduced, Watch
-from refimpl.studies.reproduce.vdnn import published
+from refimpl.studies.reproduce.evaluation import MIB, NETWORK, Part, one_table, titled
+from refimpl.studies.reproduce.pictures import Mark, Marks
+from refimpl.studies.reproduce.published import Figures, Found, Reproduced, Watch, sized
+from refimpl.text import size
 from refimpl.vdnn.offload import ALL, CONV, LITERAL
 from refimpl.vdnn.presets import MEMORY, PERFORMANCE, VDNN_DYN, static
 
+FIGURES = Figures(__file__)
 GB = 1 << 30
 TITAN_X, K40 = MACHINES["titan-x"], MACHINES["k40c"]
 
@@ -186,6 +200,13 @@ def of_policy(policy: str, rows: Iterable[VdnnRow]) -> tuple[list[VdnnRow], str]
     return mine, ", ".join(titled(row) for row in mine if row.failure)
 
 
+GB_2, MS_1 = in_units(GB, 2), in_units(1e-3)
+POLICY = Column("policy", "policy")
+HOW = Column("", lambda row: f"does not fit: {row.failure}" if row.failure else row.adopted, wraps=True)
+MODES = "(m): least workspace, (p): fastest; dyn: with the adopted policy."
+MEAN = "mean"  #: the last group of a picture
+
+
 # -- memory: the abstracts, Figures 11 and 12 --------------------------------------------------------------------------
 
 
@@ -197,31 +218,71 @@ def memory(watch: Watch) -> Found:
     watch("vgg16(128), the window read literally")
     literal = Oracle(build("vgg16", 128)).under("literal", POLICIES["all (m)"].replace(prefetch=LITERAL))
     note = "vDNN's accounting, workspaces of the modelled cuDNN 4"
-    figures = [Reproduced(published.NETWORK_WIDE, large.network_wide_bytes / GB, note)]
-    for saved, note in (
-        (published.SAVED, "all (m), over the steps of the feature extraction"),
-        (published.SAVED_FIRST, "the same; the abstract names no policy"),
+    figures = [Reproduced(FIGURES.one("network-wide"), large.network_wide_bytes / GB, note)]
+    for name, note in (
+        ("saved", "all (m), over the steps of the feature extraction"),
+        ("saved in v1", "the same; the abstract names no policy"),
     ):
-        figures += [Reproduced(figure, 100 * every[network].average_saving, note) for network, figure in saved.items()]
+        for key, figure in FIGURES.by(name).items():
+            figures.append(Reproduced(figure, 100 * every[key.partition("(")[0]].average_saving, note))
     note = f"window conv; read literally, it is {literal.peak_bytes / GB:.2f}"
-    figures.append(Reproduced(published.PEAK, middle.peak_bytes / GB, note))
-    for policy, (highest, average) in published.MEAN_SAVED.items():
+    figures.append(Reproduced(FIGURES.one("peak"), middle.peak_bytes / GB, note))
+    for policy, theirs in FIGURES.by_two("mean saved").items():
         mine, misfits = of_policy(policy, rows)
-        note = f"{misfits}, which does not fit, on a larger GPU" if misfits else ""
-        savings = [100 * mean(row.peak_saving for row in mine), 100 * mean(row.average_saving for row in mine)]
-        notes = [note, note]
-        if policy == "dyn":
-            theirs = [row_of(rows, "vgg16", 128, PAPER_TAKES) if titled(row) == "vgg16(128)" else row for row in mine]
-            means = mean(row.peak_saving for row in theirs), mean(row.average_saving for row in theirs)
-            notes = [f"with {PAPER_TAKES} on vgg16(128), as in the paper, it is {100 * one:.1f}" for one in means]
-        figures += [Reproduced(*one) for one in zip((highest, average), savings, notes, strict=True)]
-    for (name, batch), figure in published.FEATURES.items():
+        for what, figure in theirs.items():
+            note = f"{misfits}, which does not fit, on a larger GPU" if misfits else ""
+            if policy == "dyn":
+                as_paper = [row_of(rows, "vgg16", 128, PAPER_TAKES) if titled(row) == "vgg16(128)" else row
+                            for row in mine]  # fmt: skip
+                note = f"with {PAPER_TAKES} on vgg16(128), as in the paper, it is {mean_saving(as_paper, what):.1f}"
+            figures.append(Reproduced(figure, mean_saving(mine, what), note))
+    for key, figure in FIGURES.by("features").items():
+        name, batch = sized(key)
         total, without = row_of(rows, name, batch, "dyn").network_wide_bytes, classifier_bytes(build(name, batch))
         figures.append(Reproduced(figure, 100 * (1 - without / total), "all but W, dW and maps of the classifier"))
     note = f"the batch is not copied out; in 10^9 bytes it is {large.offloaded_bytes / 1e9:.1f}"
-    figures.append(Reproduced(published.OFFLOADED, large.offloaded_bytes / GB, note))
+    figures.append(Reproduced(FIGURES.one("offloaded"), large.offloaded_bytes / GB, note))
     return Found(figures, rows)
 
+
+def mean_saving(rows: Iterable[VdnnRow], what: str) -> float:
+    """Per cent of the peak, or of the average memory."""
+    return float(100 * mean(getattr(row, f"{what}_saving") for row in rows))
+
+
+MEMORY_TABLE = one_table(
+    "Memory of vDNN's networks",
+    (
+        NETWORK, POLICY, Column("at once", "network_wide_bytes", GB_2), Column("average", "average_saving", percent),
+        Column("by time", "weighted_saving", percent), Column("peak", "peak_saving", percent),
+        Column("out", lambda row: row.offloaded_bytes or None, size), HOW,
+    ),
+    "Planned for a Titan X of 12 GiB with the modelled cuDNN 4.  at once: the network-wide total, GB.  average, by "
+    "time, peak: memory saved against it, over the steps of the feature extraction; by time: steps weighted by how "
+    "long they take.  out: offloaded in an iteration.  A policy that does not fit is counted on a larger GPU.  "
+    f"{MODES}  vgg16(256), conv (m) has a pool of 11,904 MiB: in 12 GiB no hole is large enough for one gradient.",
+)  # fmt: skip
+
+
+def memory_marks(rows: Sequence[VdnnRow]) -> Iterator[Mark]:
+    """Savings at the peak and on average, in per cent; of the networks, then their means."""
+    saved = FIGURES.by("saved")
+    for what in ("peak", "average"):
+        for row in rows:
+            known = saved.get(titled(row)) if (what, row.policy) == ("average", "all (m)") else None
+            value = 100 * getattr(row, f"{what}_saving")
+            yield Mark(titled(row), row.policy, value, known.value if known else None, f"{what} memory")
+        for policy in POLICIES:
+            mine, _ = of_policy(policy, rows)
+            means = FIGURES.by_two("mean saved").get(policy)
+            yield Mark(MEAN, policy, mean_saving(mine, what), means[what].value if means else None, f"{what} memory")
+
+
+MEMORY_PICTURE = Marks(
+    "How much of the memory each of vDNN's policies saves",
+    "of everything allocated once · Titan X of 12 GiB, cuDNN 4, planned", "saved (%)", memory_marks,
+    text="{:.0f}".format,
+)  # fmt: skip
 
 # -- performance: the abstracts, Figure 14 -----------------------------------------------------------------------------
 
@@ -232,33 +293,68 @@ def performance(watch: Watch) -> Found:
     watch("vgg16(256) on a K40")
     old = Oracle(build("vgg16", 256), K40).under("dyn", VDNN_DYN)
     figures = []
-    for figure, row in ((published.LOST, row_of(rows, "vgg16", 256, "dyn")), (published.LOST_FIRST, old)):
+    for name, row in (("lost", row_of(rows, "vgg16", 256, "dyn")), ("lost in v1", old)):
         assert row.performance_lost is not None
-        figures.append(Reproduced(figure, 100 * row.performance_lost, f"vdnn-dyn adopts {row.adopted}"))
-    for policy, figure in published.MEAN_LOST.items():
+        figures.append(Reproduced(FIGURES.one(name), 100 * row.performance_lost, f"vdnn-dyn adopts {row.adopted}"))
+    for policy, figure in FIGURES.by("mean lost").items():
         mine, misfits = of_policy(policy, rows)
         note = f"without {misfits}, which does not fit" if misfits else ""
         lost = {titled(row): row.performance_lost for row in mine if row.performance_lost is not None}
         most = max(lost, key=lost.__getitem__)
         figures += [
             Reproduced(figure, 100 * mean(lost.values()), note),
-            Reproduced(published.MOST_LOST[policy], 100 * lost[most], most),
+            Reproduced(FIGURES.by("most lost")[policy], 100 * lost[most], most),
         ]
     middle = row_of(rows, "vgg16", 128, "all (m)")
     assert middle.performance_lost is not None
-    figures.append(Reproduced(published.LOST_MIDDLE, 100 * middle.performance_lost, ""))
+    figures.append(Reproduced(FIGURES.one("lost in the middle"), 100 * middle.performance_lost, ""))
     reached = {titled(row): row.performance for row in rows if row.policy == "dyn"}
     shares = [share for share in reached.values() if share is not None]
     worst = next(name for name, share in reached.items() if share == min(shares))
     figures += [
-        Reproduced(published.REACHED, 100 * mean(shares), ""),
-        Reproduced(published.WORST, 100 * min(shares), worst),
+        Reproduced(FIGURES.one("reached"), 100 * mean(shares), ""),
+        Reproduced(FIGURES.one("worst"), 100 * min(shares), worst),
     ]
     rate = max(row.link_rate for row in rows if row.link_rate)
     note = f"{rate / 1e9:.1f} of {TITAN_X.bandwidth / 1e9:.0f} GB/s, what copies reach; 16 is the link's peak"
-    figures.append(Reproduced(published.COPIES, 100 * rate / TITAN_X.bandwidth, note))
+    figures.append(Reproduced(FIGURES.one("copies"), 100 * rate / TITAN_X.bandwidth, note))
     return Found(figures, rows)
 
+
+PERFORMANCE_COLUMNS = (
+    NETWORK, POLICY, Column("oracle", "oracle_seconds", MS_1),
+    Column("vDNN", lambda row: None if row.failure else row.seconds, MS_1),
+    Column("lost", "performance_lost", percent), Column("TFLOP/s", "flops_rate", in_units(1e12, 2)), HOW,
+)  # fmt: skip
+
+
+def performance_tables(rows: Sequence[VdnnRow]) -> list[Table]:
+    link = max(row.link_rate for row in rows if row.link_rate)
+    note = (
+        "Milliseconds an iteration, simulated on a Titan X of 12 GiB with the modelled cuDNN 4.  oracle: a GPU that "
+        "holds everything, with the fastest algorithms.  lost: 1 - T(oracle) / T(vDNN).  TFLOP/s: of the kernels; "
+        f"copies ran at {link / 1e9:.1f} GB/s.  {MODES}"
+    )
+    return [Table.of("Performance of vDNN's networks", rows, PERFORMANCE_COLUMNS, note)]
+
+
+def performance_marks(rows: Sequence[VdnnRow]) -> Iterator[Mark]:
+    """Per cent of the oracle's, of the networks and their means."""
+    known = {policy: 100 - lost.value for policy, lost in FIGURES.by("mean lost").items()}
+    known["dyn"] = FIGURES.one("reached").value
+    for row in rows:
+        theirs = 100 - FIGURES.one("lost").value if (titled(row), row.policy) == ("vgg16(256)", "dyn") else None
+        yield Mark(titled(row), row.policy, row.performance and 100 * row.performance, theirs)
+    for policy in POLICIES:
+        fitting = [row.performance for row in rows if row.policy == policy and row.performance]
+        yield Mark(MEAN, policy, 100 * mean(fitting), known.get(policy))
+
+
+PERFORMANCE_PICTURE = Marks(
+    "The performance under each of vDNN's policies",
+    "of a GPU that holds everything · Titan X of 12 GiB, cuDNN 4, simulated · ×: does not fit", "performance (%)",
+    performance_marks, text="{:.0f}".format,
+)  # fmt: skip
 
 # -- ten networks: the introduction ------------------------------------------------------------------------------------
 
@@ -267,22 +363,49 @@ def ranges(watch: Watch) -> Found:
     """The ranges of the introduction under the dynamic policy, over the networks whose total exceeds 12 GB."""
     rows = [row for row in under_policies((*CONVENTIONAL, *DEEP), watch) if row.policy == "dyn"]
     failing = [row for row in rows if row.network_wide_bytes > TITAN_X.memory_bytes]
-    figures = [Reproduced(published.FAIL, len(failing), ", ".join(map(titled, failing)))]
-    of: tuple[tuple[tuple[Published, Published], Callable[[VdnnRow], float]], ...] = (
-        (published.NEEDED, lambda row: row.network_wide_bytes / GB),
-        (published.RANGE_SAVED, lambda row: 100 * row.average_saving),
-        (published.RANGE_LOST, lambda row: 100 * (row.performance_lost or 0)),
-    )
-    for both, value in of:
-        for figure, pick in zip(both, (min, max), strict=True):
+    figures = [Reproduced(FIGURES.one("fail"), len(failing), ", ".join(map(titled, failing)))]
+    of: dict[str, Callable[[VdnnRow], float]] = {
+        "needed": lambda row: row.network_wide_bytes / GB,
+        "range saved": lambda row: 100 * row.average_saving,
+        "range lost": lambda row: 100 * (row.performance_lost or 0),
+    }
+    for name, value in of.items():
+        for figure, pick in zip(FIGURES.by(name).values(), (min, max), strict=True):
             row = pick(failing, key=value)
             note = f"{titled(row)}, {row.adopted}"
-            if titled(row) == "vgg16(128)" and figure not in published.NEEDED:
+            if titled(row) == "vgg16(128)" and name != "needed":
                 theirs = row_of(policies(row.network, row.batch), row.network, row.batch, PAPER_TAKES)
                 note += f"; with {PAPER_TAKES}, as in the paper, it has {value(theirs):.1f}"
             figures.append(Reproduced(figure, value(row), note))
     return Found(figures, rows)
 
+
+RANGES_TABLE = one_table(
+    "Ten networks under vdnn-dyn",
+    (
+        NETWORK, Column("at once", "network_wide_bytes", GB_2), Column("average", "average_saving", percent),
+        Column("lost", "performance_lost", percent), HOW,
+    ),
+    "at once: the network-wide total, GB.  average: memory saved against it.  lost: performance, against a GPU that "
+    "holds everything.  The paper's policy takes conv (p) for VGG-16(128), as we recall; with layer-wise release "
+    "none (p) fits, comes first and is taken.",
+)  # fmt: skip
+
+
+def ranges_marks(rows: Sequence[VdnnRow]) -> Iterator[Mark]:
+    ends = dict(zip(("vgg16(128)", titled(rows[-1])), FIGURES.by("needed").values(), strict=True))
+    for row in rows:
+        known = ends.get(titled(row))
+        total = row.network_wide_bytes / GB
+        yield Mark(titled(row), "everything allocated once", total, known.value if known else None)
+        yield Mark(titled(row), "vdnn-dyn, on the GPU on average", row.average_bytes / GB)
+
+
+RANGES_PICTURE = Marks(
+    "Ten networks: the memory that each needs, and what vdnn-dyn holds on average",
+    "planned with cuDNN 4 · dashed: the 12 GiB of a Titan X · white: the ends of the published range",
+    "GB (2^30 bytes)", ranges_marks, lines=(TITAN_X.memory_bytes / GB,),
+)  # fmt: skip
 
 # -- the wait of a map: Figure 6 ---------------------------------------------------------------------------------------
 
@@ -305,9 +428,9 @@ def reuse(watch: Watch) -> Found:
     """How long X waits between its two uses, on a GPU that holds everything, with the fastest algorithms."""
     rows: list[ReuseRow] = []
     figures = []
-    for (name, batch), figure in published.REUSE.items():
-        watch(f"{name}({batch})")
-        rows += (mine := waits(build(name, batch)))
+    for key, figure in FIGURES.by("reuse").items():
+        watch(key)
+        rows += (mine := waits(build(*sized(key))))
         figures.append(Reproduced(figure, 1e3 * mine[0].wait_seconds, "simulated; the first layer's X is the batch"))
     return Found(figures, rows)
 
@@ -329,6 +452,33 @@ def waits(network: Network) -> list[ReuseRow]:
     return rows
 
 
+REUSE_TABLE = one_table(
+    "How long X waits between its two uses",
+    (
+        NETWORK, Column("layer", "layer"), Column("X (MiB)", "x_bytes", in_units(MIB)),
+        Column("forward", "forward_seconds", MS_1), Column("backward", "backward_seconds", MS_1),
+        Column("X waits", "wait_seconds", MS_1), Column("out and in", "copy_seconds", MS_1),
+    ),
+    "Milliseconds, simulated on a Titan X that holds everything, with the fastest algorithms.  X waits: from the end "
+    "of the layer's forward to the start of its backward.  out and in: X alone on the link.",
+)  # fmt: skip
+
+
+def reuse_marks(rows: Sequence[ReuseRow]) -> Iterator[Mark]:
+    """A panel a network; the first layer's wait is published as more than a figure."""
+    known = {key: figure.value for key, figure in FIGURES.by("reuse").items()}
+    for row in rows:
+        panel = titled(row)
+        yield Mark(row.layer, "X waits", 1e3 * row.wait_seconds, known.pop(panel, None), panel)
+        yield Mark(row.layer, "its copies out and in take", 1e3 * row.copy_seconds, None, panel)
+
+
+REUSE_PICTURE = Marks(
+    "How long each layer's input waits between its two uses",
+    "Titan X that holds everything, fastest algorithms of cuDNN 4, simulated · published: more than this", "ms",
+    reuse_marks, text="{:,.0f}".format,
+)  # fmt: skip
+
 # -- very deep networks: Figure 15 -------------------------------------------------------------------------------------
 
 
@@ -339,13 +489,56 @@ def deep(watch: Watch) -> Found:
     start = Oracle(build("vgg16", 32)).total
     last = row_of(rows, *DEEP[-1], "dyn")
     figures = [
-        Reproduced(published.DEEP_TOTAL, last.network_wide_bytes / GB, "vDNN's accounting"),
-        Reproduced(published.DEEP_GROWTH, last.network_wide_bytes / start, f"from {start / GB:.2f} GB"),
+        Reproduced(FIGURES.one("deep total"), last.network_wide_bytes / GB, "vDNN's accounting"),
+        Reproduced(FIGURES.one("deep growth"), last.network_wide_bytes / start, f"from {start / GB:.2f} GB"),
         Reproduced(
-            published.DEEP_HELD, last.peak_bytes / GB, f"at the peak; on average {last.average_bytes / GB:.2f} GB"
+            FIGURES.one("deep held"), last.peak_bytes / GB, f"at the peak; on average {last.average_bytes / GB:.2f} GB"
         ),
     ]
-    for network, figure in published.DEEP_HOST.items():
-        share = row_of(rows, network, 32, "dyn").host_share
+    for key, figure in FIGURES.by("deep host").items():
+        share = row_of(rows, *sized(key), "dyn").host_share
         figures.append(Reproduced(figure, 100 * share, "of the host's and the GPU's at the peak"))
     return Found(figures, rows)
+
+
+DEEP_TABLE = one_table(
+    "Very deep networks",
+    (
+        NETWORK, POLICY, Column("at once", "network_wide_bytes", GB_2), Column("GPU, peak", "peak_bytes", GB_2),
+        Column("average", "average_bytes", GB_2), Column("host", "offloaded_bytes", GB_2),
+        Column("on the host", "host_share", percent), Column("lost", "performance_lost", percent), HOW,
+    ),
+    "GB.  at once: the network-wide total.  GPU: of the feature extraction.  host: offloaded maps.  on the host: of "
+    f"these and the GPU's peak.  lost: performance, against a GPU that holds everything.  {MODES}",
+)  # fmt: skip
+
+
+def deep_marks(rows: Sequence[VdnnRow]) -> Iterator[Mark]:
+    for row in rows:
+        if row.policy == "dyn":
+            last = titled(row) == "vgg416(32)"
+            total, held = (FIGURES.one(name).value if last else None for name in ("deep total", "deep held"))
+            yield Mark(titled(row), "everything allocated once", row.network_wide_bytes / GB, total)
+            yield Mark(titled(row), "vdnn-dyn, on the host", row.offloaded_bytes / GB)
+            yield Mark(titled(row), "vdnn-dyn, on the GPU at the peak", row.peak_bytes / GB, held)
+
+
+DEEP_PICTURE = Marks(
+    "Very deep networks: memory under vdnn-dyn", "planned with cuDNN 4 · dashed: the 12 GiB of a Titan X",
+    "GB (2^30 bytes)", deep_marks, lines=(TITAN_X.memory_bytes / GB,),
+)  # fmt: skip
+
+GB_IS = "GB: 2^30 bytes."
+
+PARTS = (
+    Part("memory", "memory saved and offloaded under each policy", len(CONVENTIONAL) + 1, memory, MEMORY_TABLE,
+         MEMORY_PICTURE, units=GB_IS),
+    Part("performance", "performance lost under each policy", len(CONVENTIONAL) + 1, performance,
+         performance_tables, PERFORMANCE_PICTURE, units="lost: 1 - T(all in memory) / T(vDNN)."),
+    Part("ranges", "ten networks: memory needed and saved, performance lost", len(CONVENTIONAL) + len(DEEP), ranges,
+         RANGES_TABLE, RANGES_PICTURE, units=GB_IS),
+    Part("reuse", "how long each layer's input waits for its second use", len(FIGURES.by("reuse")), reuse,
+         REUSE_TABLE, REUSE_PICTURE),
+    Part("deep", "VGG with up to 416 layers, on the GPU and on the host", len(DEEP) + 1, deep, DEEP_TABLE,
+         DEEP_PICTURE, units=GB_IS),
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""vDNN++ beside vDNN: time, pinned memory and fragmentation, for `refimpl reproduce vdnnpp`.
+"""vDNN++'s evaluation, part by part: vDNN++ beside vDNN in time, pinned memory and fragmentation.
 
 vDNN offloads the same maps here as vDNN++ does, with the same kind of algorithms, and keeps its own rules: its streams
 join after every layer that moved something, one stream copies both ways, the prefetch is `vdnn-window` (a POOL's
@@ -11,9 +11,10 @@ Forward ends where its last kernel and its last copy out have ended: for vDNN++ 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED
@@ -21,12 +22,16 @@ from refimpl.names.largest_batch import attempt
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import Program, Search, Setup, plan
+from refimpl.report.tables import Column, Table, in_units, plain
 from refimpl.slots.algorithms import MemoryOptimal, PerformanceOptimal
 from refimpl.slots.baseline import NoOffload
 from refimpl.slots.questions import Algorithms, Offload
 from refimpl.studies.fragmentation import study as fragmentation
-from refimpl.studies.reproduce.published import Found, Reproduced, Watch
-from refimpl.studies.reproduce.vdnnpp import published
+from refimpl.studies.fragmentation.study import HEURISTICS, ORDERS, PLANNED
+from refimpl.studies.reproduce.evaluation import MIB, NETWORK, Part, titled, to_json
+from refimpl.studies.reproduce.pictures import Mark, Marks
+from refimpl.studies.reproduce.published import Found, Published, Reproduced, Watch
+from refimpl.studies.reproduce.vdnnpp import microbenchmark, published
 from refimpl.vdnn import CONV as VDNN_CONV
 from refimpl.vdnn import static as vdnn_static
 from refimpl.vdnnpp.compression import Compressed, never_negative, stored_bytes
@@ -42,6 +47,10 @@ NETWORKS = (("alexnet", 128), ("vgg16", 16), ("vgg16", 32), ("vgg16", 128), ("vd
 
 SETS: dict[str, OffloadInputsOf] = {"all": ALL, "conv": CONV, "alternate-conv": ALTERNATE_CONV}
 MODES: dict[str, Algorithms] = {"memory": MemoryOptimal(), "performance": PerformanceOptimal()}
+
+
+MIB_1, MS, PER_CENT = in_units(MIB), in_units(1e-3), in_units(1e-2)
+POLICY = Column("policy", lambda row: row.policy.removesuffix("-conv"))
 
 
 def network(name: str, batch: int) -> Network:
@@ -61,30 +70,32 @@ def as_vdnn(name: str, offload: Offload, algorithms: Algorithms | None = None) -
     return vdnn_static(name, some, algorithms or MemoryOptimal()).replace(offload=offload)
 
 
+def read(figure: Published, how: str, said: str = "") -> Published:
+    """A published figure in one reading; `said` is added to its source."""
+    source = f"{figure.source}, read as {said}" if said else figure.source
+    return replace(figure, what=f"{figure.what}: {how}", source=source)
+
+
 # -- time --------------------------------------------------------------------------------------------------------------
 
 
-class Times(NamedTuple):
-    """Seconds."""
+@dataclass(frozen=True)
+class Times:
+    """When forward's last kernel and copy have ended, and the whole iteration; seconds, simulated."""
 
     forward: float
-    whole: float
+    iteration: float
 
-
-def times(program: Program) -> Times:
-    """When forward's last kernel and copy have ended, and the whole iteration; simulated."""
-    timeline = program.simulate()
-    depth = program.network.depth
-    forward = max(s.end for s in timeline.spans if s.instruction.step <= depth and s.engine != "host")
-    return Times(forward, timeline.seconds)
+    @classmethod
+    def of(cls, program: Program) -> Times:
+        timeline, depth = program.simulate(), program.network.depth
+        forward = max(s.end for s in timeline.spans if s.instruction.step <= depth and s.engine != "host")
+        return cls(forward, timeline.seconds)
 
 
 @dataclass(frozen=True)
 class SpeedRow:
-    """A network under a policy, beside vDNN with the same maps.  Seconds; None where it does not fit the GPU.
-
-    The improvements are shares, in the three readings of `published.READINGS`, of forward and of the iteration.
-    """
+    """A network under a policy, beside vDNN with the same maps; None where it does not fit the GPU."""
 
     machine: str
     network: str
@@ -92,20 +103,29 @@ class SpeedRow:
     policy: str
     algorithms: str
     adopted: str  #: by the dynamic policy
-    base_forward_seconds: float
-    base_seconds: float
-    vdnn_forward_seconds: float | None
-    vdnn_seconds: float | None
-    vdnn_searching_seconds: float | None  #: vDNN with vDNN++'s search for maps to prefetch
-    vdnnpp_forward_seconds: float | None
-    vdnnpp_seconds: float | None
-    forward_time: float | None = None
-    forward_cut: float | None = None
-    forward_overhead: float | None = None
-    iteration_time: float | None = None
-    iteration_cut: float | None = None
-    iteration_overhead: float | None = None
-    iteration_time_searching: float | None = None
+    base: Times  #: everything in memory
+    vdnn: Times | None
+    vdnn_searching: Times | None  #: vDNN with vDNN++'s search for maps to prefetch
+    vdnnpp: Times | None
+
+    def _readings(self, part: str, vdnn: Times | None) -> dict[str, float | None]:
+        theirs, ours = (getattr(times, part) if times else None for times in (vdnn, self.vdnnpp))
+        return readings(theirs, ours, getattr(self.base, part))
+
+    @property
+    def forward(self) -> dict[str, float | None]:
+        """Reading → improvement over vDNN, as a share."""
+        return self._readings("forward", self.vdnn)
+
+    @property
+    def iteration(self) -> dict[str, float | None]:
+        """The same, of the whole iteration."""
+        return self._readings("iteration", self.vdnn)
+
+    @property
+    def searching(self) -> dict[str, float | None]:
+        """The same, over a vDNN that searches as vDNN++ does."""
+        return self._readings("iteration", self.vdnn_searching)
 
 
 def readings(theirs: float | None, ours: float | None, base: float) -> dict[str, float | None]:
@@ -140,7 +160,7 @@ def speed(watch: Watch) -> Found:
 
 def speed_rows(name: str, built: Network, machine: Machine) -> Iterator[SpeedRow]:
     """A network on a GPU: the static policies in both modes, then the dynamic one."""
-    bases = {mode: times(plan(built, as_vdnn("base", NoOffload(), algorithms), machine, UNLIMITED))
+    bases = {mode: Times.of(plan(built, as_vdnn("base", NoOffload(), algorithms), machine, UNLIMITED))
              for mode, algorithms in MODES.items()}  # fmt: skip
     for mode, algorithms in MODES.items():
         for policy, offload in SETS.items():
@@ -153,21 +173,16 @@ def speed_rows(name: str, built: Network, machine: Machine) -> Iterator[SpeedRow
 def speed_row(name: str, built: Network, machine: Machine, policy: str, wanted: Setup, base: Times) -> SpeedRow:
     """vDNN++ under a policy within the GPU's memory; beside it vDNN, with its own prefetch and with vDNN++'s search."""
 
-    def timed(setup: Setup | None) -> tuple[float, float] | tuple[None, None]:
+    def timed(setup: Setup | None) -> Times | None:
         made = attempt(built, setup, machine, machine.memory_bytes) if setup else None
-        return times(made) if made else (None, None)
+        return Times.of(made) if made else None
 
     program = attempt(built, wanted, machine, machine.memory_bytes)
-    forward, whole = times(program) if program else (None, None)
     adopted = program.setup if program else None if isinstance(wanted, Search) else wanted
     theirs = as_vdnn(policy, adopted.offload, adopted.algorithms) if adopted else None
-    vdnn_forward, vdnn_whole = timed(theirs)
-    searching = vdnn_whole
+    vdnn = searching = timed(theirs)
     if theirs and not isinstance(theirs.offload, NoOffload):
-        _, searching = timed(theirs.replace(prefetch=WINDOW))
-    improved = {f"forward_{how}": share for how, share in readings(vdnn_forward, forward, base.forward).items()}
-    improved |= {f"iteration_{how}": share for how, share in readings(vdnn_whole, whole, base.whole).items()}
-    improved["iteration_time_searching"] = readings(searching, whole, base.whole)["time"]
+        searching = timed(theirs.replace(prefetch=WINDOW))
     return SpeedRow(
         machine=machine.name,
         network=name,
@@ -175,14 +190,10 @@ def speed_row(name: str, built: Network, machine: Machine, policy: str, wanted: 
         policy=policy,
         algorithms=adopted.algorithms.name if adopted else "",
         adopted=program.setup.name.partition(": ")[2] if program and program.tried else "",
-        base_forward_seconds=base.forward,
-        base_seconds=base.whole,
-        vdnn_forward_seconds=vdnn_forward,
-        vdnn_seconds=vdnn_whole,
-        vdnn_searching_seconds=searching,
-        vdnnpp_forward_seconds=forward,
-        vdnnpp_seconds=whole,
-        **improved,
+        base=base,
+        vdnn=vdnn,
+        vdnn_searching=searching,
+        vdnnpp=Times.of(program) if program else None,
     )
 
 
@@ -190,56 +201,109 @@ def most(rows: Iterable[SpeedRow], part: str, how: str) -> Reproduced:
     """The largest improvement in one reading, of forward or of the whole iteration, and where it is."""
 
     def value(row: SpeedRow) -> float:
-        return getattr(row, f"{part}_{how}") or 0.0
+        found: float | None = getattr(row, part)[how]
+        return found or 0.0
 
     top = max(rows, key=value)
     where = f"{top.network}({top.batch}), {top.adopted or f'{top.policy} ({top.algorithms[0]})'}, {top.machine}"
-    theirs = published.read(published.FASTER, f"{part} ({published.READINGS[how][0]})", published.IN_WORDS)
+    theirs = read(published.FASTER, f"{part} ({published.READINGS[how][0]})", published.IN_WORDS)
     return Reproduced(theirs, 100 * value(top), where)
 
 
-# -- the demonstration -------------------------------------------------------------------------------------------------
-
-DEMONSTRATION = ("vdnnpp-demo", 32, "gtx-970")
-
-
-@dataclass(frozen=True)
-class LayerRow:
-    """A step of the demonstration network under one of the two: when its kernels run, and the copies it starts."""
-
-    setup: str  #: "vDNN" or "vDNN++"
-    step: int
-    direction: str
-    layer: str
-    start: float  #: of its kernels; seconds since the iteration began
-    end: float
-    copies: tuple[tuple[str, str, float, float], ...]  #: (tensor, "out" or "in", start, end)
+#: Ways of choosing algorithms, as in the tables.
+LETTERS = {"memory": "m", "performance": "p", "fastest": "p", "fitting": "f", "least": "m"}
 
 
-def demonstration(watch: Watch) -> Found:
-    """Policy conv with no workspace, step by step: the authors' own demonstration."""
-    name, batch, machine = DEMONSTRATION
-    built = network(name, batch)
-    rows: list[LayerRow] = []
-    for who, setup in (("vDNN", as_vdnn("conv", CONV)), ("vDNN++", static("conv", CONV, pinned=packed(name)))):
-        watch(who)
-        rows += layer_rows(who, plan(built, setup, MACHINES[machine], MACHINES[machine].memory_bytes))
-    return Found([], rows)
+def policy_name(row: SpeedRow) -> str:
+    """`conv (m)`, or `dyn: conv (f)`"""
+    if row.adopted:
+        policy, _, mode = row.adopted.rstrip(")").partition(" (")
+        return f"dyn: {policy} ({LETTERS[mode]})"
+    return f"{row.policy.removesuffix('-conv')} ({LETTERS[row.algorithms]})" if row.algorithms else row.policy
 
 
-def layer_rows(who: str, program: Program) -> Iterator[LayerRow]:
-    timeline = program.simulate()
-    kernels = timeline.steps()
-    copies: dict[int, list[tuple[str, str, float, float]]] = {}
-    for span in timeline.spans:
-        if span.engine in ("out", "in"):
-            moved = (span.instruction.tensor.name, str(span.engine), span.start, span.end)
-            copies.setdefault(span.instruction.step, []).append(moved)
-    for step in program.network.steps:
-        start, end = kernels[step.number]
-        own = tuple(copies.get(step.number, ()))
-        yield LayerRow(who, step.number, step.direction, step.layer.name, start, end, own)
+def improvement(head: str, part: str, how: str) -> Column:
+    return Column(head, lambda row: getattr(row, part)[how], PER_CENT)
 
+
+SPEED = (
+    NETWORK, Column("policy", policy_name),
+    Column("vDNN", lambda row: row.vdnn and row.vdnn.iteration, MS),
+    Column("vDNN++", lambda row: row.vdnnpp and row.vdnnpp.iteration, MS),
+    *(improvement(letter, "iteration", how) for how, (letter, _) in published.READINGS.items()),
+    *(improvement(head, "forward", how) for how, head in (("time", "forward a"), ("cut", "b"), ("overhead", "c"))),
+    improvement("alike", "searching", "time"),
+)  # fmt: skip
+
+
+def speed_tables(rows: Sequence[SpeedRow]) -> list[Table]:
+    """A table a GPU."""
+    machines = dict.fromkeys(row.machine for row in rows)
+    return [speed_table(name, [row for row in rows if row.machine == name]) for name in machines]
+
+
+def speed_table(machine: str, rows: Sequence[SpeedRow]) -> Table:
+    both = [row for row in rows if row.iteration["time"] is not None]
+    lost = [f"{row.network}({row.batch}) {policy_name(row)}" for row in both if (row.iteration["time"] or 0.0) < -1e-9]
+    slower = f"vDNN++ is slower in {len(lost)} of {len(both)}"
+    if lost:
+        slower += f": {', '.join(lost)}; (f) depends on the largest hole, and right placement leaves another"
+    note = (
+        f"Milliseconds an iteration, simulated within the memory of a {machine} with the modelled cuDNN 4, and "
+        f"per cent.  {published.IN_WORDS}; for the iteration, then for forward alone.  –: does not fit, or vDNN has no "
+        "overhead.  vDNN moves the same maps by its own rules: join, one memory stream, prefetch vdnn-window, best "
+        "fit, a pinned buffer a map.  alike: (a) against a vDNN whose every layer searches for a map to prefetch, as "
+        "vDNN++'s do.  (m): least workspace, (p): fastest, (f): fastest that fits; alternate: every second CONV.  "
+        f"{slower}."
+    )
+    return Table.of(f"vDNN++ beside vDNN on a {machine}", rows, SPEED, note)
+
+
+def speed_marks(rows: Sequence[SpeedRow]) -> Iterator[Mark]:
+    """A panel a GPU, for forward and for the whole iteration."""
+    for part in ("forward", "iteration"):
+        for row in rows:
+            label = row.policy if row.policy == "dyn" else f"{row.policy} ({row.algorithms[0]})"
+            gain = getattr(row, part)["time"]
+            yield Mark(titled(row), label, gain and 100 * gain, None, f"{part}, {row.machine}")
+
+
+SPEED_PICTURE = Marks(
+    "How much faster vDNN++ is than vDNN with the same maps offloaded",
+    "T(vDNN) / T(vDNN++) - 1, simulated · no bar: as fast · ×: does not fit this GPU · (m): least workspace, (p): "
+    "fastest", "faster (%)", speed_marks, columns=2, size=(16, 3.2),
+    text=lambda percent: f"{percent:.0f}" if round(percent) else "",
+)  # fmt: skip
+
+# -- the microbenchmark ------------------------------------------------------------------------------------------------
+
+
+def hiding_tables(rows: Sequence[microbenchmark.HidingRow]) -> list[Table]:
+    """A table a GPU."""
+    note = (
+        f"The microbenchmark of the authors' public code (S): {microbenchmark.IMAGES} images with "
+        f"{microbenchmark.CHANNELS} maps of {microbenchmark.SIDE}²; a convolution with bias and ReLU, by the fastest "
+        "algorithm whose workspace fits beside its maps.  Simulated; the code has no results to compare with.  vDNN "
+        "waits: at the join, for the rest of the copy.  vDNN++ does not."
+    )
+    return [
+        microbenchmark.hiding_table(name, [row for row in rows if row.device == name], note)
+        for name in dict.fromkeys(row.device for row in rows)
+    ]
+
+
+def hiding_marks(rows: Sequence[microbenchmark.HidingRow]) -> Iterator[Mark]:
+    for row in rows:
+        for name in ("kernel", "copy"):
+            value = 1e3 * getattr(row, f"{name}_seconds")
+            yield Mark(row.layer.replace(" ", "\n"), f"{name}, {row.device}", value)
+
+
+HIDING_PICTURE = Marks(
+    "Where the copy of a layer's input does not fit under its kernels",
+    f"{microbenchmark.IMAGES} images, {microbenchmark.CHANNELS} maps of {microbenchmark.SIDE}² · fastest algorithm "
+    "that fits · simulated", "ms", hiding_marks, text="{:,.0f}".format,
+)  # fmt: skip
 
 # -- pinned memory -----------------------------------------------------------------------------------------------------
 
@@ -293,7 +357,7 @@ def pinned(watch: Watch) -> Found:
         for what, saving in PINNED_SAVINGS.items():
             top = max(some, key=saving)
             where = f"{top.network}({top.batch}), {top.policy}, densities of the code"
-            theirs = published.read(published.PINNED, f"{what}, {policies}")
+            theirs = read(published.PINNED, f"{what}, {policies}")
             figures.append(Reproduced(theirs, 100 * saving(top), where))
     return Found(figures, rows)
 
@@ -320,6 +384,64 @@ def pinned_row(name: str, built: Network, policy: str) -> PinnedRow:
     )
 
 
+CALCULATED = (
+    "C: calculated by our port of the authors' public code, whose binary never ran; not the paper's own figures."
+)
+PINNED_COLUMNS = (
+    NETWORK, POLICY, Column("maps", "maps", plain), Column("x(0)", "input_bytes", MIB_1),
+    Column("others", "raw_bytes", MIB_1), Column("packed", "kept_bytes", MIB_1),
+    Column("kept", lambda row: row.kept_bytes + row.input_bytes, MIB_1), Column("less", "kept_saving", PER_CENT),
+    Column("vDNN", "vdnn_pinned_bytes", MIB_1), Column("demand", "on_demand_pinned_bytes", MIB_1),
+    Column("arena", "compressed_pinned_bytes", MIB_1), Column("less ", "pinned_saving", PER_CENT),
+    Column("raw", "left_raw_bytes", MIB_1),
+)  # fmt: skip
+
+
+def pinned_tables(rows: Sequence[PinnedRow]) -> list[Table]:
+    """The maps' memory on the host; and the figures of our port of the authors' code beside them."""
+    note = (
+        "MiB and per cent.  x(0): the batch, never compressed.  packed: the other maps, with the densities that the "
+        "authors' tests assume (S); kept: with the batch, all compressed.  vDNN: its pinned memory, a buffer a map.  "
+        "demand: buffers on demand, not compressed.  arena: vDNN++'s pinned arena in the simulated iteration, from "
+        "which a compressed map's buffer goes to another; compressed maps are in ordinary memory (R; the authors' "
+        "code pins that too, so there all that is kept is pinned).  raw: of the maps, not compressed, since no other "
+        "map takes their buffers (R)."
+    )
+    tables = [Table.of("Pinned memory", rows, PINNED_COLUMNS, note)]
+    for row in rows:
+        if (row.network, row.policy) == ("vgg16", "conv"):
+            kept, raw = row.kept_bytes + row.input_bytes, row.raw_bytes
+            less = PER_CENT(1 - published.KEPT_MIB / published.RAW_MIB), PER_CENT(1 - kept / raw)
+            lines = [
+                ["VGG-16(16), conv: kept, the batch counted", f"{published.KEPT_MIB}", MIB_1(kept), "C"],
+                ["VGG-16(16), conv: uncompressed, the batch not counted", f"{published.RAW_MIB}", MIB_1(raw), "C"],
+                ["one over the other, less by (%)", *less, "C"],
+            ]
+            head, numbers = ["figure", "port", "ours", "mark"], frozenset({"port", "ours"})
+            title = "Compression: our port of the authors' code"
+            tables.append(Table(title, head, lines, numbers, (), f"MiB.  {CALCULATED}"))
+    return tables
+
+
+HOST = {
+    "vDNN: a pinned buffer a map": "vdnn_pinned_bytes",
+    "vDNN++: on demand": "on_demand_pinned_bytes",
+    "vDNN++: pinned, when maps are compressed": "compressed_pinned_bytes",
+    "not pinned: the compressed maps": "kept_bytes",
+}
+
+
+def pinned_marks(rows: Sequence[PinnedRow]) -> Iterator[Mark]:
+    for row in rows:
+        for label, name in HOST.items():
+            yield Mark(f"{titled(row)}\n{row.policy}", label, getattr(row, name) / MIB)
+
+
+PINNED_PICTURE = Marks(
+    "The maps' memory on the host", "least workspace · densities of the authors' tests · gtx-970 (simulated)", "MiB",
+    pinned_marks, text="{:,.0f}".format,
+)  # fmt: skip
+
 # -- fragmentation -----------------------------------------------------------------------------------------------------
 
 PLACED = (("alexnet", 128), ("vgg16", 16))
@@ -332,3 +454,64 @@ def fragmented(watch: Watch) -> Found:
         watch(f"{name}({batch})")
         rows += fragmentation.study(network(name, batch), MACHINES["gtx-970"])
     return Found([], rows)
+
+
+REPLAYED = (
+    NETWORK, Column("policy", "policy"), Column("heuristic", "heuristic"),
+    Column("ideal", lambda row: row.found.ideal_bytes, "{:,}".format),
+    Column("port (tries)", lambda row: f"{row.replayed.pool_bytes:,} ({row.replayed.tries})", plain),
+    Column("ours (tries)", lambda row: f"{row.found.pool_bytes:,} ({row.found.tries})", plain),
+    Column("mark", lambda row: "C"),
+    Column("", lambda row: "to the byte" if row.found == row.replayed else "missed"),
+)  # fmt: skip
+
+
+def pool_tables(rows: Sequence[fragmentation.PoolRow]) -> list[Table]:
+    """Every heuristic; and the pools of our port of the authors' code, to the byte."""
+    traces: dict[Any, dict[str, fragmentation.PoolRow]] = {}
+    for row in rows:
+        traces.setdefault((row.network, row.batch, row.policy, row.order), {})[row.heuristic] = row
+
+    def any_row(trace: dict[str, fragmentation.PoolRow]) -> fragmentation.PoolRow:
+        return next(iter(trace.values()))
+
+    def beyond(heuristic: str, trace: dict[str, fragmentation.PoolRow]) -> float:
+        return trace[heuristic].found.fragmentation
+
+    orders = {"early": "X dX", "late": "dX X", None: "–"}
+    study = (
+        Column("network", lambda trace: NETWORK.cell(any_row(trace))),
+        Column("policy", lambda trace: POLICY.cell(any_row(trace))),
+        Column("order", lambda trace: orders[any_row(trace).order]),
+        Column("ideal", lambda trace: any_row(trace).found.ideal_bytes, MIB_1),
+        *(Column(name.removesuffix(" left").replace(" right", " →"), partial(beyond, name), PER_CENT)
+          for name in (*HEURISTICS, PLANNED)),
+    )  # fmt: skip
+    note = (
+        "ideal: the most alive at once, MiB; then the bytes of each heuristic's pool beyond it, per cent, in vDNN's "
+        f"synchronous order with no workspace.  X dX: {ORDERS['early']}; dX X: {ORDERS['late']}.  →: right placement.  "
+        "S: best, with right placement and without, X first; R: all else, and planned, whose addresses are fixed once."
+    )
+    return [
+        Table.of("Fragmentation", traces.values(), study, note),
+        Table.of("Pools: our port of the authors' code", [row for row in rows if row.replayed], REPLAYED,
+                 f"Bytes.  {CALCULATED}"),
+    ]  # fmt: skip
+
+
+def pool_document(row: fragmentation.PoolRow) -> dict[str, Any]:
+    """A row for JSON, with the pool of our port of the authors' code, where there is one."""
+    network = row.network.partition(":")[0]
+    return {"network": network, "batch": row.batch, **fragmentation.document(row), "replayed": to_json(row.replayed)}
+
+
+PARTS = (
+    Part("speed", "time beside vDNN's, in three readings", len(NETWORKS), speed, speed_tables, SPEED_PICTURE),
+    Part("microbenchmark", "a layer's kernels beside the copy of its input, by filter",
+         len(microbenchmark.MACHINE_NAMES) * microbenchmark.LAYERS, microbenchmark.simulated, hiding_tables,
+         HIDING_PICTURE, beside=False),
+    Part("pinned", "pinned memory with and without compression", len(COMPRESSED), pinned, pinned_tables,
+         PINNED_PICTURE),
+    Part("fragmentation", "the pool that each heuristic needs", len(PLACED), fragmented, pool_tables,
+         document=pool_document, beside=False),
+)  # fmt: skip

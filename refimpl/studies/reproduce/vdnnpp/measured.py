@@ -28,9 +28,8 @@ from refimpl.studies.reproduce import measured
 from refimpl.studies.reproduce.measured import Measurement, Request, Run, gigabytes, side_by_side
 from refimpl.studies.reproduce.published import Watch
 from refimpl.studies.reproduce.vdnnpp import microbenchmark
-from refimpl.studies.reproduce.vdnnpp.evaluation import hiding_table
 from refimpl.studies.reproduce.vdnnpp.figures import readings
-from refimpl.studies.reproduce.vdnnpp.microbenchmark import HidingRow
+from refimpl.studies.reproduce.vdnnpp.microbenchmark import HidingRow, hiding_table
 from refimpl.text import counted, duration, offer, size
 from refimpl.vdnnpp import packing
 

@@ -10,7 +10,7 @@ or measured on this computer by `refimpl reproduce vdnnpp --run`, with our own k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,7 +21,9 @@ from refimpl.machine.timing import least_in_turns
 from refimpl.network import VDNNPP, Call, Network
 from refimpl.network.builder import PapersBuilder
 from refimpl.network.parts import classified
+from refimpl.report.tables import Column, Table
 from refimpl.studies.reproduce.published import Found, Watch
+from refimpl.text import duration, size
 
 FILTERS = range(1, 20, 2)  #: height and width
 LAYERS = len(FILTERS) + 1  #: the convolutions, and the pool
@@ -109,3 +111,14 @@ def measured(device: Device, timed: Network, watch: Watch = lambda doing: None) 
         return Choice(option.algorithm, option.workspace_bytes, seconds) if option else Choice("", 0, seconds)
 
     return rows(device.name, timed, fastest, copy_seconds, watch)
+
+
+HIDING = (
+    Column("layer", "layer"), Column("algorithm", lambda row: row.algorithm or None),
+    Column("workspace", lambda row: row.workspace_bytes or None, size), Column("kernels", "kernel_seconds", duration),
+    Column("copy", "copy_seconds", duration), Column("vDNN waits", lambda row: row.wait_seconds or None, duration),
+)  # fmt: skip
+
+
+def hiding_table(device: str, rows: Sequence[HidingRow], note: str = "") -> Table:
+    return Table.of(f"A layer's forward beside the copy of its input, on {device}", rows, HIDING, note)

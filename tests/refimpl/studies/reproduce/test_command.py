@@ -13,95 +13,24 @@ from refimpl.report.tables import Column, Table
 from refimpl.studies.reproduce import PAPERS, Paper
 from refimpl.studies.reproduce.evaluation import Part, Tally, one_table, reproduced_json, summary_table
 from refimpl.studies.reproduce.published import Found, Published, Reproduced
-from refimpl.studies.reproduce.vdnn.figures import DEEP, POLICIES
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong
 
-# -- vDNN --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.vdnn
-@pytest.mark.slow
-def test_vdnn(refimpl: Command, tmp_path: Path) -> None:
-    said = refimpl("reproduce", "vdnn", "--picture", tmp_path / "vdnn.png")
-    assert said.status == 0 and max(map(len, said.out.splitlines())) <= 100
-    parts = ("memory", "performance", "ranges", "reuse", "deep")
-    assert all(f"vDNN, {name}: published beside ours" in said.out for name in parts)
-    assert "TFLOP/s" in said.out and "copies ran at 12.8 GB/s" in said.out
-    assert "GB: 2^30 bytes." in said.out and "lost: 1 - T(all in memory) / T(vDNN)." in said.out
-    assert "Published figures: 19 of 42 met." in said.out
-    assert {path.name for path in tmp_path.iterdir()} == {f"vdnn-{name}.png" for name in parts}
-    assert all(path.stat().st_size > 20_000 for path in tmp_path.iterdir())
-
-
-@pytest.mark.vdnn
-@pytest.mark.slow
-def test_parts_of_vdnn_as_json(refimpl: Command) -> None:
-    document = json.loads(refimpl("reproduce", "vdnn", "--only", "reuse", "--only", "deep", "--json").out)
-    assert [*document] == ["paper", "published", "reuse", "deep"]
-    assert len(document["reuse"]) == 8 + 18 and len(document["deep"]) == len(DEEP) * len(POLICIES)
-    assert {figure["mark"] for figure in document["published"]} == {"p"}
-    assert all(0.8 < row["host_share"] < 0.93 for row in document["deep"])
-
-
-# -- SuperNeurons ------------------------------------------------------------------------------------------------------
+# -- one paper ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.superneurons
-def test_one_part_of_superneurons(refimpl: Command, tmp_path: Path) -> None:
-    said = refimpl("reproduce", "superneurons", "--only", "curve", "--picture", tmp_path / "curve.svg")
-    assert said.status == 0 and max(map(len, said.out.splitlines())) <= 100
-    assert "SuperNeurons: published beside ours" in said.out
-    (step,) = [line.split() for line in said.out.splitlines() if line.startswith("  39 ")]
-    expected = "39 POOL2 b 1353.613 1353.613 10 1132.056 1132.056 9 857.104 857.104 7"
-    assert step == expected.split()
-    assert "Published figures: 11 of 13 met." in said.out, "two peaks of the text differ from the paper's own curve"
-    assert f"Picture: {tmp_path}/curve.svg" in said.out and (tmp_path / "curve.svg").stat().st_size > 20_000
-
-
-@pytest.mark.slow
-@pytest.mark.superneurons
-def test_parts_of_superneurons_as_json(refimpl: Command, tmp_path: Path) -> None:
-    parts = ("--only", "recompute", "--only", "curve")
-    document = json.loads(refimpl("reproduce", "superneurons", *parts, "--json").out)
-    assert [*document] == ["paper", "published", "curve", "recompute"], "in the evaluation's order"
-    assert len(document["curve"]) == 138 and len(document["recompute"]) == 9
+def test_one_part_whole(refimpl: Command, tmp_path: Path) -> None:
+    """After a change that is meant: `refimpl reproduce superneurons --only curve`, into that file."""
+    picture = tmp_path / "curve.svg"
+    said = refimpl("reproduce", "superneurons", "--only", "curve", "--picture", picture)
+    stored = Path(__file__).with_name("superneurons-curve.txt").read_text(encoding="utf-8")
+    assert said.status == 0 and said.out == f"{stored}Picture: {picture}\n"
+    assert picture.stat().st_size > 20_000
+    document = json.loads(refimpl("reproduce", "superneurons", "--only", "curve", "--json").out)
+    assert [*document] == ["paper", "published", "curve"] and len(document["curve"]) == 138
     assert all(row["met"] for row in document["curve"]), "what a row calculates is said too"
-    missed = [figure["what"] for figure in document["published"] if not figure["met"]]
-    assert len(missed) == 2 + 4 and all(name.startswith("ResNet") for name in missed[2:])
     assert all(figure["source"] and figure["mark"] for figure in document["published"])
-
-
-@pytest.mark.superneurons
-@pytest.mark.slow
-def test_several_parts_of_superneurons(refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All but the largest batches and the deepest ResNet, which take a minute."""
-    from refimpl.studies.reproduce.superneurons import evaluation, figures, published, unseen
-
-    monkeypatch.setattr(figures, "NETWORKS", {"alexnet": 200, "vgg16": 32, "resnet50": 32, "resnet101": 32})
-    few = {name: published.FASTER_WITH_CACHE[name] for name in ("alexnet", "vgg16")}
-    monkeypatch.setattr(published, "FASTER_WITH_CACHE", few)
-    fewer = {name: published.FASTER_WITH_POOL[name] for name in ("alexnet", "resnet50")}
-    monkeypatch.setattr(published, "FASTER_WITH_POOL", fewer)
-    monkeypatch.setattr(figures, "SHRUNK", ("vgg16",))
-    monkeypatch.setattr(figures, "SHARES", (0.5, 1.0))
-    monkeypatch.setattr(unseen, "TRIED", ())
-    few_shapes = {"alexnet": published.SPEED_SHAPES["alexnet"]}
-    monkeypatch.setattr(published, "SPEED_SHAPES", few_shapes)
-    monkeypatch.setattr(evaluation, "PARTS", [part for part in evaluation.PARTS if part.name != "largest"])
-    said = refimpl("reproduce", "superneurons", "--picture", tmp_path / "sn.png")
-    assert said.status == 0 and max(map(len, said.out.splitlines())) <= 100
-    for name in ("curve", "total", "types", "recompute", "cache", "cache-speed", "workspaces", "pool",
-                 "largest-memory", "speed-by-batch"):  # fmt: skip
-        assert f"SuperNeurons, {name}: published beside ours" in said.out
-    for table in ("step by step", "Memory of SuperNeurons' networks", "Memory by type of layer", "Three ways",
-                  "Moved without the cache and with it", "as the pool grows", "Heap against driver calls",
-                  "A fixed cost a call", "Workspaces beside Figure 12"):  # fmt: skip
-        assert table in said.out
-    parts = ("curve", "total", "memory", "types", "cache-speed", "workspaces")
-    drawn = {f"sn-{name}.png" for name in parts}
-    assert {path.name for path in tmp_path.iterdir()} == drawn
-    assert all(f"Picture: {tmp_path}/{name}" in said.out for name in drawn)
 
 
 @pytest.mark.superneurons
@@ -123,42 +52,6 @@ def test_superneurons_measured(refimpl: Command, monkeypatch: pytest.MonkeyPatch
     said = refimpl("reproduce", "superneurons", "--run", *small)
     assert said.status == 0 and "the most images" in said.out and "superneurons" in said.out
     assert "Not measured: the heap against driver calls; a CPU has no driver to call." in said.out
-
-
-# -- vDNN++ ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.vdnnpp
-@pytest.mark.slow
-def test_vdnnpp(refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All parts, of two networks; every published figure is missed, in every reading."""
-    from refimpl.studies.reproduce.vdnnpp import figures
-
-    monkeypatch.setattr(figures, "NETWORKS", (("alexnet", 128), ("vdnnpp-demo", 32)))
-    said = refimpl("reproduce", "vdnnpp", "--picture", tmp_path / "pp.svg")
-    assert said.status == 0 and max(map(len, said.out.splitlines())) <= 100
-    for name in ("speed", "pinned"):
-        assert f"vDNN++, {name}: published beside ours" in said.out
-    for table in ("vDNN++ beside vDNN on a gtx-970", "vDNN++ beside vDNN on a titan-x", "The demonstration network",
-                  "A layer's forward beside the copy of its input, on titan-x", "Pinned memory",
-                  "Compression: our port of the authors' code", "Fragmentation",
-                  "Pools: our port of the authors' code"):  # fmt: skip
-        assert table in said.out
-    assert "Published figures: 0 of 10 met." in said.out
-    drawn = {f"pp-{name}.svg" for name in ("speed", "microbenchmark", "demonstration", "pinned")}
-    assert {path.name for path in tmp_path.iterdir()} == drawn
-    assert all(path.stat().st_size > 10_000 for path in tmp_path.iterdir())
-
-
-@pytest.mark.slow
-@pytest.mark.vdnnpp
-def test_vdnnpp_as_json(refimpl: Command) -> None:
-    parts = ("--only", "pinned", "--only", "fragmentation")
-    document = json.loads(refimpl("reproduce", "vdnnpp", *parts, "--json").out)
-    assert [*document] == ["paper", "published", "pinned", "fragmentation"]
-    assert {figure["mark"] for figure in document["published"]} == {"P"}, "S, C and R are not the paper's figures"
-    assert {row["mark"] for row in document["fragmentation"]} == {"S", "R"}
-    assert all(0 < row["kept_saving"] < 1 for row in document["pinned"])
 
 
 @pytest.mark.vdnnpp
@@ -374,41 +267,14 @@ def test_the_summary_of_the_long_evaluations_is_current(name: str) -> None:
     assert summary()[PAPERS[name].title] == tallied(name), "run: refimpl reproduce all --write"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["vdnn", "vdnnpp"])
-def test_only_parts_that_say_so_have_no_published_figure(name: str) -> None:
-    for part in PAPERS[name].parts().values():
-        assert bool(part.find(lambda doing: None).figures) == part.beside, part.name
-
-
-# -- AccUDNN -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.accudnn
-def test_accudnn(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every part that does not tune, of a small network."""
-    from refimpl.studies.reproduce.accudnn import figures
-
-    monkeypatch.setattr(figures, "NETWORK", "alexnet")
-    monkeypatch.setattr(figures, "GPUS", ("titan-x",))
-    monkeypatch.setattr(figures, "CASES", (("alexnet", 256, 1.4),))
-    monkeypatch.setattr(figures, "CELLS", {("k40c", "alexnet", 64): (0.2,)})
-    parts = [word for name in ("memory", "policies", "prefetch", "choice") for word in ("--only", name)]
-    document = json.loads(refimpl("reproduce", "accudnn", *parts, "--json").out)
-    assert [*document] == ["paper", "published", "memory", "policies", "prefetch", "choice"]
-    (cell,) = document["policies"]
-    assert cell["ratios"]["accudnn"] < cell["ratios"]["superneurons"]
-    assert len(document["published"]) == len(document["memory"]) == len(figures.ACCOUNTINGS)
-    assert set(document["choice"][0]["ratios"]) == {"idle", "slack", "size"}
-
-
 @pytest.mark.parametrize("name", PAPERS)
-def test_a_papers_entry_is_whole(name: str) -> None:
+def test_a_papers_entry_is_whole(name: str, wrong: Wrong) -> None:
     from refimpl.names import presets
 
     paper = PAPERS[name]
     parts = paper.parts()
+    for part, successor in paper.gone.items():
+        assert part not in parts and successor in wrong("reproduce", name, "--only", part)
     assert len(parts) > 1 and all(part.about and part.rounds > 0 for part in parts.values())
     assert paper.policy in presets.PRESETS and paper.title and paper.trains
 

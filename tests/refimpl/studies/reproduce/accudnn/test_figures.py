@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
-from matplotlib.patches import Rectangle
 
 from refimpl.accudnn.tuner import Gradient
 from refimpl.combined.papers import ACCUDNN
@@ -16,19 +12,8 @@ from refimpl.names import presets
 from refimpl.names.largest_batch import attempt, unlimited_baseline
 from refimpl.names.networks import build
 from refimpl.planner import plan
-from refimpl.studies.reproduce.accudnn import figures, published
-from refimpl.studies.reproduce.accudnn.evaluation import PARTS
-from refimpl.studies.reproduce.accudnn.figures import (
-    POLICIES,
-    AccountedRow,
-    AsEarlyAsRoom,
-    BatchRow,
-    ClusterRow,
-    PolicyRow,
-    RatioRow,
-    TogetherRow,
-)
-from refimpl.studies.reproduce.accudnn.pictures import memory_picture
+from refimpl.studies.reproduce.accudnn import figures
+from refimpl.studies.reproduce.accudnn.figures import AsEarlyAsRoom
 from refimpl.studies.tune.cluster import Cluster
 
 pytestmark = pytest.mark.accudnn
@@ -40,12 +25,6 @@ TITAN_X = MACHINES["titan-x"]
 
 def quietly(doing: str) -> None:
     pass
-
-
-def test_the_published_figures_are_the_abstract_s() -> None:
-    found = (published.MEMORY, published.BATCH, published.CLUSTER, published.SCALED)
-    assert [figure.value for figure in found] == [8, 4.2, 7.7, 1.9] and published.BEFORE_GB == 24
-    assert all(figure.mark == "P" and "abstract" in figure.source for figure in found)
 
 
 @pytest.mark.slow
@@ -112,45 +91,13 @@ def test_as_early_as_there_is_room() -> None:
 
 
 @pytest.mark.slow
-def test_the_tables_and_pictures_of_rows_made_by_hand(tmp_path: Path) -> None:
-    memory = [AccountedRow("titan-x", "network-wide", 105, 24 * GIB, 1.03, 8 * GIB),
-              AccountedRow("k40c", "layer-wise", 145, 25 * GIB, None, 12 * GIB)]  # fmt: skip
-    ratios = [RatioRow("vgg16", 128, 8 * GIB, {"late": 1.01, "on demand": None})]
-    batches = [BatchRow("titan-x", "caffe-lean", 30, 148, 946, 4.93, 1.24)]
-    clusters = [ClusterRow("titan-x", 1e9, False, 148, 4.0, 7.16, 10.0, None)]
-    claims = [TogetherRow("titan-x", "caffe-lean", 64, 1.0, 30, 128, 4.27, 4.8e8, 6.24, 7.71, 1.90)]
-    cells = [PolicyRow("k40c", "vgg16", 128, 0.2, 8 * GIB, dict(zip(POLICIES, (1.09, 1.28, None, 2.5), strict=True)))]
-    rows: dict[str, Any] = {
-        "memory": memory, "batch": batches, "cluster": clusters, "together": claims, "policies": cells,
-        "prefetch": ratios, "choice": ratios,
-    }  # fmt: skip
-    tables = {part.name: part.tables(rows[part.name]) for part in PARTS if part.tables}
-    assert tables["batch"][0].rows == [["titan-x", "caffe-lean", "30", "148", "946", "4.93 ×", "1.24 ×"]]
-    assert tables["cluster"][0].rows == [["titan-x", "1", "no", "148", "4 s", "7.16 ×", "10.00 ×", "–"]]
-    expected = ["titan-x", "caffe-lean", "64", "1.00 ×", "30", "128", "4.27 ×", "0.48", "6.24 ×", "7.71 ×", "1.90 ×"]
-    assert tables["together"][0].rows == [expected] and "one free number" in tables["together"][0].note
-    assert tables["policies"][0].rows == [["k40c", "vgg16(128)", "0.2", "8 GiB", "1.09 ×", "1.28 ×", "–", "2.50 ×"]]
-    (shown,) = tables["memory"]
-    assert shown.rows[1] == ["k40c", "layer-wise", "145", "25 GiB", "–", "12 GiB"] and "names neither" in shown.note
-    (when,) = tables["prefetch"]
-    assert when.head == ["network", "budget", "late", "on demand"]
-    assert when.rows == [["vgg16(128)", "8 GiB", "1.01 ×", "–"]]
-    for part in PARTS:
-        assert part.picture
-        part.picture(rows[part.name]).savefig(tmp_path / f"{part.name}.png")
-        assert (tmp_path / f"{part.name}.png").stat().st_size > 10_000
-    heights = [bar.get_height() for bar in memory_picture(memory).axes[0].patches if isinstance(bar, Rectangle)]
-    assert heights == [24, 25, 8, 12]
-
-
-@pytest.mark.slow
 def test_the_tuned_batch_and_the_cluster_of_a_small_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every reading is there; a cluster's own speed-up is below 8, and what overlaps is no slower."""
-    monkeypatch.setattr(figures, "NETWORK", "tiny-vgg")
+    monkeypatch.setattr(figures, "TRAINED", "tiny-vgg")
     monkeypatch.setattr(figures, "BUDGET", 400 << 20)
     monkeypatch.setattr(figures, "GPUS", ("titan-x",))
     figures.tuned.cache_clear()
-    monkeypatch.setattr(published, "BEFORE_GB", 0.5)
+    monkeypatch.setattr(figures, "BEFORE_GB", 0.5)
     batches, clusters, claims = figures.batch(quietly), figures.cluster(quietly), figures.together(quietly)
     figures.tuned.cache_clear()
     for row in claims.rows:

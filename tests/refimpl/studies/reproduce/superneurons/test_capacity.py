@@ -10,8 +10,9 @@ from refimpl.names.largest_batch import attempt
 from refimpl.names.networks import build
 from refimpl.studies.reproduce.evaluation import GIB
 from refimpl.studies.reproduce.published import Reproduced
-from refimpl.studies.reproduce.superneurons import capacity, published
-from refimpl.studies.reproduce.superneurons.capacity import ALL, BUDGET, K40C, SETUPS, STEP, WITHOUT, CapacityRow
+from refimpl.studies.reproduce.superneurons import capacity
+from refimpl.studies.reproduce.superneurons.capacity import ALL, BUDGET, SETUPS, STEP, WITHOUT, CapacityRow
+from refimpl.studies.reproduce.superneurons.memory import FIGURES, K40C
 
 pytestmark = [pytest.mark.superneurons, pytest.mark.slow]
 
@@ -69,8 +70,8 @@ def test_published_figures_stand_beside_all_techniques_alone(few: list[CapacityR
     beside = {row.network: row.published for row in few if row.published}
     assert {row.setup for row in few if row.published} == {ALL}
     assert beside == {
-        "alexnet": published.LARGEST["alexnet"], "vgg16": published.LARGEST["vgg16"],
-        capacity.DEEP: published.DEEPEST,
+        **{name: FIGURES.by("largest batch")[name] for name in ("alexnet", "vgg16")},
+        capacity.DEEP: FIGURES.one("deepest"),
     }  # fmt: skip
 
 
@@ -83,7 +84,7 @@ def test_what_is_met_and_what_is_missed(few: list[CapacityRow]) -> None:
 
 def test_the_published_depth_is_not_in_the_published_family() -> None:
     depths = [capacity.depth_of(units) for units in range(1, 1000)]
-    assert depths[0] == 137 and published.DEEPEST.value not in depths
+    assert depths[0] == 137 and FIGURES.one("deepest").value not in depths
     assert 1919 in depths and 1922 in depths
     assert capacity.deep(2).name == "resnet:140:superneurons" and capacity.deep(2).batch == 16
 
@@ -106,7 +107,7 @@ def test_a_shallower_resnet_does_not_meet_the_abstracts_depth(monkeypatch: pytes
 
 
 def test_notes_round_down_to_the_steps_of_the_published_batches(few: list[CapacityRow]) -> None:
-    assert all(int(figure.value) % STEP == 0 for figure in published.LARGEST.values())
+    assert all(int(figure.value) % STEP == 0 for figure in FIGURES.by("largest batch").values())
     row = next(row for row in few if row.network == "alexnet" and row.setup == ALL)
     assert capacity.note(row) == f"in steps of 16: {row.batch - row.batch % 16}"
     deep = next(row for row in few if row.network == capacity.DEEP and row.setup == ALL)
@@ -120,7 +121,7 @@ def test_notes_round_down_to_the_steps_of_the_published_batches(few: list[Capaci
 def test_a_host_tier_fitted_to_them_gives_the_resnets_largest_batches(name: str) -> None:
     found = capacity.largest_batch(f"{name}:superneurons", capacity.CHECKPOINTS_LEAVE, capacity.LIMITED_HOST)
     assert found.size == {"resnet50": 388, "resnet101": 257, "resnet152": 181}[name]
-    assert found.size // STEP * STEP == published.LARGEST[name].value
+    assert found.size // STEP * STEP == FIGURES.by("largest batch")[name].value
     assert found.program is not None and found.program.pinned_bytes <= capacity.HOST_BYTES
     twice = build(f"{name}:superneurons", 2 * found.size)
     assert attempt(twice, capacity.CHECKPOINTS_LEAVE, K40C, BUDGET), "with all the host memory that it wants"

@@ -12,9 +12,7 @@ import pytest
 from refimpl.machine import MACHINES
 from refimpl.names.networks import build
 from refimpl.planner import plan
-from refimpl.studies.reproduce.published import CLOSE, Published, Reproduced
-from refimpl.studies.reproduce.vdnn import figures, published
-from refimpl.studies.reproduce.vdnn.evaluation import PARTS
+from refimpl.studies.reproduce.vdnn import figures
 from refimpl.studies.reproduce.vdnn.figures import VdnnRow
 from refimpl.vdnn import ALL, static
 
@@ -22,96 +20,15 @@ pytestmark = pytest.mark.vdnn
 
 
 @cache
-def found(part: str) -> dict[Published, Reproduced]:
-    (mine,) = (one for one in PARTS if one.name == part)
-    return {figure.published: figure for figure in mine.find(lambda doing: None).figures}
-
-
-@cache
 def rows() -> Sequence[VdnnRow]:
     return figures.under_policies(figures.CONVENTIONAL, lambda doing: None)
-
-
-MEANS = published.MEAN_SAVED
-
-#: Part, published figure, ours, and whether it is met.
-OURS = [
-    ("memory", published.NETWORK_WIDE, 26.77, False),  # no model of cuDNN 4's workspaces is public
-    ("memory", published.SAVED["alexnet"], 89.93, True),
-    ("memory", published.SAVED["overfeat"], 91.53, True),
-    ("memory", published.SAVED["googlenet"], 95.08, True),
-    ("memory", published.SAVED_FIRST["alexnet"], 89.93, False),
-    ("memory", published.SAVED_FIRST["overfeat"], 91.53, False),
-    ("memory", published.PEAK, 4.775, True),
-    ("memory", MEANS["all (m)"][0], 73.57, True),
-    ("memory", MEANS["all (m)"][1], 92.10, True),
-    ("memory", MEANS["all (p)"][0], 60.02, False),
-    ("memory", MEANS["all (p)"][1], 88.43, True),
-    ("memory", MEANS["conv (p)"][0], 51.03, True),
-    ("memory", MEANS["conv (p)"][1], 74.87, True),
-    ("memory", MEANS["dyn"][0], 42.68, False),
-    ("memory", MEANS["dyn"][1], 66.29, False),
-    ("memory", published.FEATURES["alexnet", 128], 62.67, False),
-    ("memory", published.FEATURES["vgg16", 256], 96.52, True),
-    ("memory", published.OFFLOADED, 14.36, False),
-    ("performance", published.LOST, 18.68, False),
-    ("performance", published.LOST_FIRST, 25.04, False),
-    ("performance", published.MEAN_LOST["all (m)"], 63.78, False),
-    ("performance", published.MEAN_LOST["conv (m)"], 59.87, False),
-    ("performance", published.MOST_LOST["all (m)"], 71.21, False),
-    ("performance", published.MOST_LOST["conv (m)"], 70.22, False),
-    ("performance", published.LOST_MIDDLE, 65.17, False),
-    ("performance", published.REACHED, 96.89, True),
-    ("performance", published.WORST, 81.32, True),
-    ("performance", published.COPIES, 3.809, False),
-    ("ranges", published.FAIL, 6, True),
-    ("ranges", published.NEEDED[0], 14.41, False),
-    ("ranges", published.NEEDED[1], 66.79, True),
-    ("ranges", published.RANGE_SAVED[0], 54.18, False),  # VGG-16(128), where none (p) fits
-    ("ranges", published.RANGE_SAVED[1], 93.05, False),
-    ("ranges", published.RANGE_LOST[0], 0.00, False),
-    ("ranges", published.RANGE_LOST[1], 18.68, False),
-    ("reuse", published.REUSE["alexnet", 128], 71.75, True),
-    ("reuse", published.REUSE["vgg16", 64], 1270.44, True),
-    ("deep", published.DEEP_TOTAL, 66.79, True),
-    ("deep", published.DEEP_GROWTH, 13.00, False),
-    ("deep", published.DEEP_HELD, 6.056, False),
-    ("deep", published.DEEP_HOST["vgg116"], 81.31, True),
-    ("deep", published.DEEP_HOST["vgg416"], 90.75, True),
-]
-
-
-@pytest.mark.parametrize(
-    ("part", "figure", "ours", "met"),
-    [
-        pytest.param(*row, id=row[1].what, marks=[pytest.mark.slow] if row[0] in ("deep", "ranges") else [])
-        for row in OURS
-    ],
-)
-def test_ours_beside_the_published_figure(part: str, figure: Published, ours: float, met: bool) -> None:
-    """A figure that moves is a change that a reader has to be told of, met or missed."""
-    mine = found(part)[figure]
-    assert mine.ours == pytest.approx(ours, abs=0.006) and mine.met == met
-
-
-@pytest.mark.slow
-def test_the_parts_show_every_published_figure_once() -> None:
-    assert sum(len(found(part.name)) for part in PARTS) == len(OURS)
-    assert len({figure for _, figure, _, _ in OURS}) == len(OURS)
-
-
-def test_met_means_close_on_either_side() -> None:
-    figure = Published("x", 100, "GB", "P", "test")
-    assert CLOSE == 0.02
-    assert Reproduced(figure, 101.9, "").met and Reproduced(figure, 98.1, "").met
-    assert not Reproduced(figure, 102.1, "").met and not Reproduced(figure, 97.9, "").met
-    assert Reproduced(figure, 90, "").deviation == pytest.approx(-0.1)
 
 
 def test_the_notes_have_the_figures_of_the_paper_s_choice_for_vgg16_128() -> None:
     """With layer-wise release none (p) fits, and the paper's dyn took conv (p): with it the average would be met."""
     assert figures.row_of(rows(), "vgg16", 128, "dyn").adopted == "none (p)"
-    average = found("memory")[MEANS["dyn"][1]]
+    wanted = figures.FIGURES.by_two("mean saved")["dyn"]["average"]
+    (average,) = [one for one in figures.memory(lambda doing: None).figures if one.published == wanted]
     assert not average.met and average.note.endswith("conv (p) on vgg16(128), as in the paper, it is 69.6")
 
 

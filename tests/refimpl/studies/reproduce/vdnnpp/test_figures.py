@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,17 +13,8 @@ from refimpl.slots.baseline import NoOffload
 from refimpl.studies.reproduce.evaluation import MIB
 from refimpl.studies.reproduce.published import Found
 from refimpl.studies.reproduce.vdnnpp import figures, published
-from refimpl.studies.reproduce.vdnnpp.evaluation import (
-    PARTS,
-    demonstration_tables,
-    pinned_tables,
-    policy_name,
-    pool_tables,
-    speed_tables,
-)
-from refimpl.studies.reproduce.vdnnpp.figures import SpeedRow, as_vdnn, readings
-from refimpl.vdnnpp.presets import static, with_join, without_join
-from tests.refimpl.report.svg import missing
+from refimpl.studies.reproduce.vdnnpp.figures import SpeedRow, Times, as_vdnn, policy_name, pool_tables, readings
+from refimpl.vdnnpp.presets import static
 
 pytestmark = pytest.mark.vdnnpp
 
@@ -39,11 +28,6 @@ def ignored(name: str) -> None:
 @pytest.fixture(scope="module")
 def speed() -> Found:
     return figures.speed(ignored)
-
-
-@pytest.fixture(scope="module")
-def demonstration() -> Found:
-    return figures.demonstration(ignored)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +70,7 @@ def test_only_what_the_abstract_says_is_published(speed: Found, pinned: Found) -
 def test_the_most_is_the_most(speed: Found) -> None:
     for figure, name in zip(speed.figures, ("time", "cut", "overhead") * 2, strict=True):
         part = "forward" if "forward" in figure.published.what else "iteration"
-        values = [getattr(r, f"{part}_{name}") for r in speed.rows]
+        values = [getattr(r, part)[name] for r in speed.rows]
         assert figure.ours == 100 * max(value for value in values if value is not None)
 
 
@@ -106,7 +90,7 @@ def test_every_network_and_policy_is_there(speed: Found) -> None:
     assert {r.policy for r in speed.rows} == {"all", "conv", "alternate-conv", "dyn"}
     assert {r.algorithms for r in speed.rows if r.policy != "dyn"} == {"memory", "performance"}
     for r in speed.rows:
-        assert bool(r.adopted) == (r.policy == "dyn" and r.vdnnpp_seconds is not None)
+        assert bool(r.adopted) == (r.policy == "dyn" and r.vdnnpp is not None)
 
 
 def test_a_row_is_two_plans_and_a_base() -> None:
@@ -117,57 +101,32 @@ def test_a_row_is_two_plans_and_a_base() -> None:
     assert theirs.slots | {"offload": "vdnnpp-conv", "prefetch": "vdnn-window"} == theirs.slots
     assert theirs.slots["allocator"] == "best-fit" and theirs.slots["pinned"] == "buffer-a-map"
     ours = static("conv", figures.SETS["conv"], pinned=figures.packed("vdnnpp-demo"))
-    base = figures.times(plan(built, as_vdnn("none", NoOffload()), GTX_970, UNLIMITED))
+    base = Times.of(plan(built, as_vdnn("none", NoOffload()), GTX_970, UNLIMITED))
     made = figures.speed_row("vdnnpp-demo", built, GTX_970, "conv", ours, base)
-    assert made.base_seconds < made.vdnnpp_seconds < made.vdnn_seconds  # type: ignore[operator]
-    assert made.vdnn_seconds == plan(built, theirs, GTX_970, GTX_970.memory_bytes).simulate().seconds
-    assert made.vdnnpp_seconds == plan(built, ours, GTX_970, GTX_970.memory_bytes).simulate().seconds
+    assert made.vdnn and made.vdnnpp and base.iteration < made.vdnnpp.iteration < made.vdnn.iteration
+    assert made.vdnn.iteration == plan(built, theirs, GTX_970, GTX_970.memory_bytes).simulate().seconds
+    assert made.vdnnpp.iteration == plan(built, ours, GTX_970, GTX_970.memory_bytes).simulate().seconds
+    assert made.iteration == readings(made.vdnn.iteration, made.vdnnpp.iteration, base.iteration)
 
 
 @pytest.mark.slow
 def test_what_does_not_fit_has_no_time(speed: Found) -> None:
     too_large = [r for r in speed.rows if (r.machine, r.network, r.batch) == ("gtx-970", "vgg16", 128)]
-    assert len(too_large) == 7 and all(
-        r.vdnn_seconds is r.vdnnpp_seconds is r.iteration_time is None for r in too_large
-    )
+    assert len(too_large) == 7 and all(r.vdnn is r.vdnnpp is r.iteration["time"] is None for r in too_large)
 
 
 @pytest.mark.slow
 def test_right_placement_can_cost_what_fits(speed: Found) -> None:
     """Every second CONV of the demonstration: within 3.5 GiB vDNN's best fit finds its holes, right placement not."""
     missed = row(speed, machine="gtx-970", network="vdnnpp-demo", policy="alternate-conv", algorithms="memory")
-    assert missed.vdnn_seconds and missed.vdnnpp_seconds is None
+    assert missed.vdnn and missed.vdnnpp is None
 
 
 @pytest.mark.slow
 def test_never_slower_with_the_algorithms_given(speed: Found) -> None:
     """With "the fastest that fits" it can be: right placement and draining bytes leave another hole for a workspace."""
-    slower = [r for r in speed.rows if r.iteration_time is not None and r.iteration_time < -1e-9]
+    slower = [r for r in speed.rows if (r.iteration["time"] or 0.0) < -1e-9]
     assert [(r.machine, r.network, r.batch, r.adopted) for r in slower] == [("gtx-970", "vgg16", 32, "conv (fitting)")]
-
-
-# -- the demonstration -------------------------------------------------------------------------------------------------
-
-
-def test_the_1x1s_copy_hides_under_the_5x5(demonstration: Found) -> None:
-    """vDNN waits after every 1×1 for its copy; vDNN++ runs on."""
-    forward = {who: [r for r in demonstration.rows if (r.setup, r.direction) == (who, "forward")]
-               for who in ("vDNN", "vDNN++")}  # fmt: skip
-    for who, rows in forward.items():
-        for small, large in pairwise(rows):
-            if small.layer.endswith("1x1"):
-                ((_, way, _, done),) = small.copies
-                assert way == "out" and large.layer.endswith("5x5")
-                assert (large.start >= done) == (who == "vDNN") and (large.start - small.end < 1e-9) == (who != "vDNN")
-
-
-def test_the_formulas_give_the_demonstrations_forward(demonstration: Found) -> None:
-    for who, formula in (("vDNN", with_join), ("vDNN++", without_join)):
-        rows = [r for r in demonstration.rows if (r.setup, r.direction) == (who, "forward")]
-        compute = [r.end - r.start for r in rows]
-        copies = [sum(end - start for _, way, start, end in r.copies if way == "out") for r in rows]
-        ended = max(max([r.end, *(end for *_, end in r.copies)]) for r in rows)
-        assert ended - rows[0].start == pytest.approx(formula(compute, copies), rel=1e-4)
 
 
 # -- pinned memory -----------------------------------------------------------------------------------------------------
@@ -204,27 +163,10 @@ def test_the_pools_of_the_authors_code_to_the_byte(pools: Found) -> None:
     for r in replayed:
         assert r.found == r.replayed and r.mark == "S"
         assert r.found.fragmentation == r.found.pool_bytes / r.found.ideal_bytes - 1
-
-
-# -- how it is shown ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_tables_are_narrow_and_keep_the_marks(speed: Found, demonstration: Found, pinned: Found, pools: Found) -> None:
-    shown = [
-        *speed_tables(speed.rows), *demonstration_tables(demonstration.rows), *pinned_tables(pinned.rows),
-        *pool_tables(pools.rows),
-    ]  # fmt: skip
-    texts = {table.title: table.text() for table in shown}
-    assert len(texts) == len(shown) == 7
-    assert all(max(map(len, text.splitlines())) <= 100 for text in texts.values())
-    for title, text in texts.items():
-        if "our port" in title:
-            assert "not the paper's own figures" in " ".join(text.split()) and "  C" in text
-    assert "vDNN++ is slower in 1 of" in texts["vDNN++ beside vDNN on a gtx-970"]
-    assert "vDNN++ is slower in 0 of" in texts["vDNN++ beside vDNN on a titan-x"]
-    lines = [" ".join(line.split()) for line in texts["Pools: our port of the authors' code"].splitlines()]
+    (*_, port) = pool_tables(pools.rows)
+    lines = [" ".join(line.split()) for line in port.text().splitlines()]
     assert "alexnet(128) conv best left 493,058,560 575,613,952 (31) 575,613,952 (31) C to the byte" in lines
+    assert "not the paper's own figures" in port.note
 
 
 @pytest.mark.parametrize(
@@ -239,21 +181,4 @@ def test_tables_are_narrow_and_keep_the_marks(speed: Found, demonstration: Found
     ],
 )
 def test_a_policys_name(policy: str, algorithms: str, adopted: str, shown: str) -> None:
-    assert policy_name(SpeedRow("titan-x", "n", 1, policy, algorithms, adopted, 1, 1, 1, 1, 1, 1, 1)) == shown
-
-
-WORDS = {
-    "speed": ["whole iteration, gtx-970", "forward, titan-x", "36.9", "vgg16(128)", "alternate-conv", "faster (%)"],
-    "demonstration": ["vDNN, forward: 1,485 ms", "vDNN++, forward: 1,402 ms", "conv3_5x5", "kernels", "copies"],
-    "pinned": ["928", "254", "not pinned: the compressed maps", "alternate-conv"],
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", WORDS)
-def test_pictures(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Every label is in the file."""
-    found: Found = request.getfixturevalue(name)
-    draw = {part.name: part.picture for part in PARTS}[name]
-    assert draw is not None
-    assert missing(lambda: draw(found.rows), WORDS[name], tmp_path) == []
+    assert policy_name(SpeedRow("titan-x", "n", 1, policy, algorithms, adopted, Times(1, 1), None, None, None)) == shown

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,10 +15,7 @@ from refimpl.machine.work import Option
 from refimpl.network import Call
 from refimpl.studies.reproduce.published import Found
 from refimpl.studies.reproduce.vdnnpp import microbenchmark
-from refimpl.studies.reproduce.vdnnpp.evaluation import hiding_tables
 from refimpl.studies.reproduce.vdnnpp.microbenchmark import LAYERS, MACHINE_NAMES, HidingRow, modelled, network, rows
-from refimpl.studies.reproduce.vdnnpp.pictures import hiding_picture
-from tests.refimpl.report.svg import missing
 
 pytestmark = pytest.mark.vdnnpp
 
@@ -96,12 +92,3 @@ def test_only_the_1x1_and_the_pool_are_shorter_than_the_copy(found: Found) -> No
         waits = {row.layer: 1e3 * row.wait_seconds for row in found.rows if row.device == name and row.wait_seconds}
         expected = {"gtx-970": (21.1, 57.7), "titan-x": (39.0, 59.9)}[name]
         assert waits == pytest.approx(dict(zip(("conv 1×1", "pool 2×2"), expected, strict=True)), abs=0.05)
-
-
-def test_the_tables_and_the_picture(found: Found, tmp_path: Path) -> None:
-    for table, name in zip(hiding_tables(found.rows), MACHINE_NAMES, strict=True):
-        text = table.text()
-        assert max(map(len, text.splitlines())) <= 100 and name in table.title
-        assert len(table.rows) == LAYERS and text.count(" ms  64.2 ms ") == LAYERS and "(S)" in text
-    words = ["the copy, 64 ms", "gtx-970", "titan-x", "19×19", "876"]
-    assert missing(lambda: hiding_picture(found.rows), words, tmp_path) == []

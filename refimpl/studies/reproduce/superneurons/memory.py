@@ -1,0 +1,564 @@
+"""SuperNeurons' evaluation of memory: the curve of AlexNet(200), networks without and with each technique, rebuilding.
+
+Memory is the planner's own count of *live* bytes: managed tensors alone (no weights, no workspace), just before a step
+runs.  Networks are those that the paper built (`:superneurons`), on a K40c of 12 GiB.
+
+`published.json` has the published figures.  MB is 2^20 bytes in the paper's memory figures, and 10^6 in its Figure 2.
+`alexnet200.csv` has the published curve step by step: read off the vector figure, and calculated with the paper's
+conventions; the two agree to 0.015 MiB.  The file has the calculated bytes (C), as 1132.056 MiB at step 39, where the
+paper draws 1132.05 and prints 1132.155.  The text prints two peaks that differ from the paper's own curve and table, by
+0.1 and 0.16 MiB.  The paper is Wang et al., PPoPP 2018, arXiv 1801.04380.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from refimpl.machine import MACHINES
+from refimpl.memory import UNLIMITED
+from refimpl.names.networks import build
+from refimpl.network import Network
+from refimpl.planner import Launch, Program, Setup, plan
+from refimpl.report.tables import Column, Table, in_units, plain
+from refimpl.studies.reproduce.evaluation import MIB, NETWORK, Part, one_table, titled
+from refimpl.studies.reproduce.pictures import Mark, Marks
+from refimpl.studies.reproduce.published import Figures, Found, Published, Reproduced, Watch, sized
+from refimpl.superneurons import presets as stages
+from refimpl.superneurons.offload import ALL_CHECKPOINTS
+from refimpl.superneurons.presets import DynamicWorkspace
+from refimpl.superneurons.recompute import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, RecomputeSegments
+from refimpl.text import duration
+
+FIGURES = Figures(__file__)
+CLOSE_MIB = 0.02  #: of the curve; read off its vector figure to about 0.01
+MIB_1, MIB_3, MB_0 = in_units(MIB), in_units(MIB, 3), in_units(10**6, 0)
+
+K40C = MACHINES["k40c"]
+MB = 10**6  #: bytes, in Figure 2
+#: The paper's networks with the batches of its tables; where it has none, 32 images as for its ResNets.
+NETWORKS = {
+    "alexnet": 200, "vgg16": 32, "vgg19": 32, "inceptionv4": 32, "resnet50": 32, "resnet101": 32, "resnet152": 32,
+}  # fmt: skip
+
+#: The setups of the paper's memory curve.
+CURVE: dict[str, Setup] = {
+    "liveness": stages.liveness(),
+    "offload": stages.offload(),
+    "recompute": stages.recompute(),
+}
+
+
+#: Liveness analysis, and the fastest convolutions: with unlimited memory there is room for every workspace.
+FASTEST = stages.liveness(DynamicWorkspace())
+
+
+def network(name: str, batch: int | None = None) -> Network:
+    """As SuperNeurons built it."""
+    return build(f"{name}:superneurons", batch or NETWORKS[name])
+
+
+def planned(network: Network, setup: Setup) -> Program:
+    """With unlimited memory: the question is how much it needs."""
+    return plan(network, setup, K40C, UNLIMITED)
+
+
+# -- the memory curve --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CurveRow:
+    """A step of AlexNet(200) under one setup: the memory alive, as published and ours."""
+
+    setup: str
+    step: int
+    direction: str
+    layer: str
+    published_mib: float
+    mib: float
+    published_tensors: int
+    tensors: int
+
+    @property
+    def met(self) -> bool:
+        return abs(self.mib - self.published_mib) <= CLOSE_MIB and self.tensors == self.published_tensors
+
+
+def published_curve() -> list[dict[str, str]]:
+    """The 46 steps of AlexNet(200): MiB and tensors alive, by setup."""
+    with open(Path(__file__).with_name("alexnet200.csv"), encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def curve(watch: Watch) -> Found:
+    """The paper's best-known figure: AlexNet(200) step by step, technique upon technique."""
+    alexnet = network("alexnet")
+    figures = [
+        Reproduced(FIGURES.one("total"), alexnet.managed_bytes / MIB, "every map and gradient map"),
+        Reproduced(FIGURES.one("tensors"), len(alexnet.managed), ""),
+    ]
+    rows: list[CurveRow] = []
+    for name, setup in CURVE.items():
+        watch(setup.name)
+        program = planned(alexnet, setup)
+        mine = [
+            CurveRow(
+                name, row.step.number, row.step.direction, row.step.layer.name, float(point[f"{name}_mib"]),
+                row.live_bytes / MIB, int(point[f"{name}_tensors"]), row.live_tensors,
+            )
+            for point, row in zip(published_curve(), program.rows, strict=True)
+        ]  # fmt: skip
+        rows += mine
+        top, apart = program.peak, max(abs(row.mib - row.published_mib) for row in mine)
+        figures += [
+            Reproduced(FIGURES.one(f"peak {name}"), top.live_bytes / MIB, setup.name),
+            Reproduced(FIGURES.one(f"peak step {name}"), top.step.number, str(top.step)),
+            Reproduced(FIGURES.one(f"steps {name}"), sum(row.met for row in mine), f"{apart:.3f} MiB apart at most"),
+        ]
+        if name != "liveness":
+            figures.append(Reproduced(FIGURES.one(f"printed peak {name}"), top.live_bytes / MIB, setup.name))
+    return Found(figures, rows)
+
+
+def curve_tables(rows: Sequence[CurveRow]) -> list[Table]:
+    """The 46 steps under the three setups: MiB as published and ours, and tensors."""
+    steps: dict[int, dict[str, CurveRow]] = {}
+    for row in rows:
+        steps.setdefault(row.step, {})[row.setup] = row
+
+    def of(setup: str) -> tuple[Column, Column, Column]:
+        return (
+            Column(setup, lambda found: found[setup].published_mib, "{:.3f}".format),
+            Column("ours", lambda found: found[setup], lambda row: f"{row.mib:.3f}{'' if row.met else ' !'}"),
+            Column("n", lambda found: found[setup],
+                   lambda row: f"{row.tensors}{'' if row.tensors == row.published_tensors else '≠'}"),
+        )  # fmt: skip
+
+    columns = (
+        Column("step", lambda found: found["liveness"].step, plain),
+        Column("layer", lambda found: found["liveness"].layer.upper()),
+        Column("", lambda found: found["liveness"].direction[0]), *of("liveness"), *of("offload"), *of("recompute"),
+    )  # fmt: skip
+    note = (
+        "Live MiB just before each step, published and ours, and n tensors alive.  offload: liveness, offload and "
+        "prefetch.  recompute: liveness and cost-aware recomputation, checkpoints on the device.  !: more than "
+        f"{CLOSE_MIB} MiB apart; ≠: another number of tensors than published."
+    )
+    return [Table.of("AlexNet(200), step by step", steps.values(), columns, note)]
+
+
+def curve_marks(rows: Sequence[CurveRow]) -> Iterator[Mark]:
+    for row in rows:
+        step = f"{row.step} {row.layer.upper()}"
+        yield Mark(step, row.setup, row.mib, row.published_mib, "MiB alive just before the step")
+        yield Mark(step, row.setup, row.tensors, row.published_tensors, "tensors alive")
+
+
+CURVE_PICTURE = Marks(
+    "What SuperNeurons' techniques leave of AlexNet's memory, step by step",
+    "alexnet:superneurons, batch 200 · the planner's count; white: the paper's figure · offload: liveness, offload and "
+    "prefetch", "alive", curve_marks, "points", size=(12, 4),
+)  # fmt: skip
+
+# -- everything together -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TotalRow:
+    """A network's memory if everything is allocated at once: the paper's Figure 2.  Bytes.
+
+    The paper does not define its figure.  This sum gives all seven networks to 0.06 %: every map and gradient map, and
+    every weight with its gradient and its momentum, where a FORK's first branch is its input, the other branches are
+    copies, and a JOIN's output is its first input.
+    """
+
+    network: str
+    batch: int
+    tensor_bytes: int  #: maps and gradient maps, none twice where two are one by this rule
+    weight_bytes: int  #: weights, gradients and momentum
+    forward_workspace_bytes: int  #: of the fastest algorithm of every convolution's forward
+    backward_workspace_bytes: int
+    least_seconds: float  #: an iteration with the least workspaces, simulated
+    fastest_seconds: float  #: with the fastest convolutions
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.tensor_bytes + self.weight_bytes
+
+    @property
+    def speed_up(self) -> float:
+        """The speed with workspaces over the speed without."""
+        return self.least_seconds / self.fastest_seconds
+
+
+def total(watch: Watch) -> Found:
+    """The memory of the networks, without and with the convolutions' workspaces, and what these buy."""
+    rows, figures = [], []
+    for name in NETWORKS:
+        watch(name)
+        row = total_row(name, network(name))
+        rows.append(row)
+        forward = row.memory_bytes + row.forward_workspace_bytes
+        note = f"forward alone; backward too: {(forward + row.backward_workspace_bytes) / MB:,.0f}"
+        faster = "simulated on a K40c, with the fastest and the least workspaces"
+        memory, with_workspaces = FIGURES.by("memory"), FIGURES.by("memory with workspaces")
+        figures += [
+            Reproduced(memory[titled(row)], row.memory_bytes / MB, "weights × 3; no alias twice"),
+            Reproduced(with_workspaces[titled(row)], forward / MB, note),
+            Reproduced(FIGURES.by("faster with workspaces")[name], row.speed_up, faster),
+        ]
+    return Found(figures, rows)
+
+
+def total_row(name: str, built: Network) -> TotalRow:
+    workspaces = workspace_bytes(built)
+    tensors, weights = tensor_and_weight_bytes(built)
+    least, fastest = (planned(built, setup).planned_seconds for setup in (stages.liveness(), FASTEST))
+    return TotalRow(name, built.batch, tensors, weights, workspaces["forward"], workspaces["backward"], least, fastest)
+
+
+def workspace_bytes(built: Network) -> dict[str, int]:
+    """Direction → bytes of the fastest algorithms' workspaces, added up."""
+    found = {"forward": 0, "backward": 0}
+    for step in built.steps:
+        fastest = [K40C.choices(call)[0] for call in step.calls if call.choosable]
+        found[step.direction] += sum(choice.workspace_bytes for choice in fastest)
+    return found
+
+
+def tensor_and_weight_bytes(built: Network) -> tuple[int, int]:
+    """By the rule of Figure 2: all maps and gradient maps, no alias twice; and all weights, three times."""
+    weights = sum(parameter.weight.nbytes for _, _, parameter in built.parameters())
+    aliased = [layer.outputs[0] for layer in built.layers if layer.kind in ("fork", "join")]
+    return built.managed_bytes - sum(map.nbytes for map in aliased), 3 * weights
+
+
+def workspaces_published(row: TotalRow) -> float:
+    """MB of workspaces: the difference between the two published figures."""
+    return FIGURES.by("memory with workspaces")[titled(row)].value - FIGURES.by("memory")[titled(row)].value
+
+
+TOTAL_TABLE = one_table(
+    "Everything allocated at once, MB",
+    (
+        NETWORK, Column("tensors", "tensor_bytes", MB_0), Column("weights × 3", "weight_bytes", MB_0),
+        Column("memory", "memory_bytes", MB_0),
+        Column("published", lambda row: FIGURES.by("memory")[titled(row)].value, "{:,}".format),
+        Column("workspaces forward", "forward_workspace_bytes", MB_0),
+        Column("backward", "backward_workspace_bytes", MB_0),
+        Column("published ", workspaces_published, "{:,}".format),
+        Column("speed", "speed_up", "{:.2f} ×".format),
+        Column("published  ", lambda row: FIGURES.by("faster with workspaces")[row.network].value, "{:.2f} ×".format),
+    ),
+    "tensors: every map and gradient map, where a FORK's first branch is its input and a JOIN's output is its first "
+    "input.  weights × 3: with gradients and momentum.  workspaces: of the fastest algorithm of every convolution, by "
+    "a model of cuDNN 4 on a K40c, added up.  speed: with these over without.  The paper does not say what its figure "
+    "adds up, nor which cuDNN it is.",
+)  # fmt: skip
+
+
+def total_marks(rows: Sequence[TotalRow]) -> Iterator[Mark]:
+    for row in rows:
+        memory, with_workspaces = (FIGURES.by(f"memory{rest}")[titled(row)] for rest in ("", " with workspaces"))
+        forward = row.memory_bytes + row.forward_workspace_bytes
+        yield Mark(titled(row), "memory", row.memory_bytes / 1e9, memory.value / 1e3)
+        yield Mark(titled(row), "with workspaces, forward", forward / 1e9, with_workspaces.value / 1e3)
+        yield Mark(titled(row), "with workspaces, both ways", (forward + row.backward_workspace_bytes) / 1e9)
+
+
+TOTAL_PICTURE = Marks(
+    "What SuperNeurons' networks take if everything is allocated at once",
+    "maps, gradient maps, weights with gradients and momentum · workspaces of the fastest convolutions, K40c",
+    "GB (10⁹ bytes)", total_marks,
+)  # fmt: skip
+
+# -- memory of the networks --------------------------------------------------------------------------------------------
+
+#: What is left of the total: setup by setup, the last with what no other one keeps.
+LEFT: dict[str, Setup] = CURVE | {
+    "both": stages.recompute().replace(name="recompute, offload all", offload=ALL_CHECKPOINTS),
+}
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """A network's memory with everything allocated once, and the peaks under each setup.  Bytes."""
+
+    network: str
+    batch: int
+    layers: int
+    tensors: int
+    managed_bytes: int
+    resident_bytes: int
+    largest_step_bytes: int  #: the most that one step uses: no setup can do with less
+    peak_bytes: dict[str, int]  #: setup → the most that is alive
+
+
+def memory(watch: Watch) -> Found:
+    """The total memory, and what each technique leaves of it."""
+    rows = []
+    for name in NETWORKS:
+        watch(name)
+        built = network(name)
+        step = max(sum(tensor.nbytes for tensor in step.uses if tensor.managed) for step in built.steps)
+        peaks = {left: planned(built, setup).peak.live_bytes for left, setup in LEFT.items()}
+        sizes = len(built.layers), len(built.managed), built.managed_bytes, built.resident_bytes
+        rows.append(MemoryRow(name, built.batch, *sizes, step, peaks))
+    return Found([], rows)
+
+
+def peak(setup: str) -> Column:
+    return Column(setup, lambda row: row.peak_bytes[setup], MIB_1)
+
+
+MEMORY_TABLE = one_table(
+    "Memory of SuperNeurons' networks, MiB",
+    (
+        NETWORK, Column("layers", "layers", plain), Column("total", "managed_bytes", MIB_1), *map(peak, LEFT),
+        Column("one step", "largest_step_bytes", MIB_1), Column("weights", "resident_bytes", MIB_1),
+    ),
+    "total: every map and gradient map.  Then peaks of live memory: under liveness analysis; with offload and "
+    "prefetch; with cost-aware recomputation instead; with both, every checkpoint's output away until a step needs "
+    "it.  one step: the most that a single step uses, which every setup needs.  weights: with gradients, momentum and "
+    "all else that is resident, beside these.",
+)  # fmt: skip
+
+
+def memory_marks(rows: Sequence[MemoryRow]) -> Iterator[Mark]:
+    for row in rows:
+        for name, nbytes in (*row.peak_bytes.items(), ("a single step", row.largest_step_bytes)):
+            yield Mark(titled(row), name, 100 * nbytes / row.managed_bytes)
+
+
+MEMORY_PICTURE = Marks(
+    "What each of SuperNeurons' techniques leaves of the networks' memory",
+    "maps and gradient maps, float32; no weights, no workspaces · both: recomputation, all checkpoints away",
+    "alive at the peak (% of everything)", memory_marks, text="{:.0f}".format,
+)  # fmt: skip
+
+# -- time and memory by type of layer ----------------------------------------------------------------------------------
+
+#: Kind of layer → the paper's name of its type, without the structure layers.
+TYPES = {
+    "conv": "CONV", "pool": "POOL", "relu": "ACT", "lrn": "LRN", "batchnorm": "BN", "fc": "FC", "dropout": "DROPOUT",
+    "softmax": "SOFTMAX",
+}  # fmt: skip
+STRUCTURE = "structure"  #: the type of FORK, JOIN and CONCAT; its networks have no other kinds
+
+#: Seconds of each call of a library, fitted to Figure 8a (least squares, in percentage points), one for all networks.
+#: In the paper a layer of a cheap type takes the same time whatever its bytes.  It is no cost of the GPU: with it an
+#: iteration of ResNet-50 would take 14 s, where Table 2 has half a second.  So it is used here alone.
+CALL_SECONDS = 0.02497243765
+
+#: Kernel → the calls of cuDNN or cuBLAS in its place, where these are not one (R).  A CONV and an FC have five:
+#: forward, its bias, and the gradients of bias, weights and map.  Weights are updated after the layers.
+LIBRARY_CALLS = {
+    "conv.forward": 2, "conv.backward_filter": 2, "conv.backward_bias": 0,
+    "fc.forward": 2, "fc.backward_filter": 2, "fc.backward_bias": 0,
+    "batchnorm.update_running": 0, "softmax.cross_entropy": 0, "sgd.update": 0,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TypeRow:
+    """A network's time and memory by type of layer (§4, Figure 8), with no technique but liveness analysis.
+
+    A type's memory is the paper's: the bytes that the forward step of a layer needs, and those that its backward step
+    needs, added up over the type's layers without FORK, JOIN and CONCAT; a tensor that several steps need counts for
+    each.  With this rule the shares of all networks but AlexNet are the published ones.  AlexNet's would be, if LRN had
+    a gradient of its own (4.8 % of the total); in the paper's memory curve it is in place.
+
+    A type's time is that of its layers' kernels.  Structure layers count, and are not drawn: the published shares of a
+    network with forks add up to 88 to 91 %.
+    """
+
+    network: str
+    batch: int
+    kernel_seconds: dict[str, float]  #: type → in its kernels in an iteration, simulated; structure layers too
+    calls: dict[str, int]  #: type → calls of a library, likewise
+    needed_bytes: dict[str, int]  #: type → the sum of what the steps of its layers need; no structure layers
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Type → seconds, with the fitted cost of each call of a library."""
+        return {name: found + CALL_SECONDS * self.calls[name] for name, found in self.kernel_seconds.items()}
+
+
+def share(parts: Mapping[str, float], part: str) -> float:
+    """Per cent of the sum."""
+    return 100 * parts[part] / sum(parts.values())
+
+
+def library_calls(network: Network) -> int:
+    """How many calls of a library the paper's runtime makes in an iteration that rebuilds nothing."""
+    return sum(LIBRARY_CALLS.get(call.function, 1) for step in network.steps for call in step.calls)
+
+
+def type_row(name: str) -> TypeRow:
+    """A network on a K40c with the fastest convolutions."""
+    built = network(name)
+    seconds = dict.fromkeys([*TYPES.values(), STRUCTURE], 0.0)
+    calls, needed = dict.fromkeys(seconds, 0), dict.fromkeys(TYPES.values(), 0)
+    for span in planned(built, FASTEST).simulate().spans:
+        if isinstance(span.instruction, Launch):
+            layer = built.steps[span.instruction.step - 1].layer
+            seconds[TYPES.get(layer.kind, STRUCTURE)] += span.end - span.start
+    for step in built.steps:
+        kind = TYPES.get(step.layer.kind, STRUCTURE)
+        calls[kind] += sum(LIBRARY_CALLS.get(call.function, 1) for call in step.calls)
+        if kind in needed:
+            needed[kind] += sum(tensor.nbytes for tensor in step.uses)
+    return TypeRow(name, built.batch, seconds, calls, needed)
+
+
+def types(watch: Watch) -> Found:
+    """The paper's Figure 8."""
+    rows = []
+    for name in NETWORKS:
+        watch(name)
+        rows.append(type_row(name))
+    times, needs = FIGURES.by_two("time shares"), FIGURES.by_two("memory shares")
+    figures = [
+        Reproduced(figure, share(row.seconds, kind), f"without the fitted cost: {share(row.kernel_seconds, kind):.1f}")
+        for row in rows
+        for kind, figure in times.get(row.network, {}).items()
+    ]
+    figures += [
+        Reproduced(figure, share(row.needed_bytes, kind), "")
+        for row in rows
+        for kind, figure in needs.get(row.network, {}).items()
+    ]
+    return Found(figures, rows)
+
+
+def type_tables(rows: Sequence[TypeRow]) -> list[Table]:
+    """Shares of time and of memory by type of layer, each followed by the published ones."""
+
+    def lines(
+        parts: Mapping[str, Callable[[TypeRow], Mapping[str, float]]], theirs: Mapping[str, Mapping[str, Published]]
+    ) -> Iterator[tuple[str, Mapping[str, float]]]:
+        for row in rows:
+            for word, of in parts.items():
+                found = of(row)
+                yield word or titled(row), {kind: share(found, kind) for kind in found if found[kind]}
+            if row.network in theirs:
+                yield "  published", {kind: figure.value for kind, figure in theirs[row.network].items()}
+
+    def column(kind: str) -> Column:
+        return Column(kind, lambda line: line[1].get(kind), "{:.1f}".format)
+
+    first, kinds = Column("network", lambda line: line[0]), [*map(column, TYPES.values())]
+    needs = (
+        "The bytes that the forward and the backward steps of a type's layers need, each step for itself, so that a "
+        "shared tensor counts several times.  FORK, JOIN and CONCAT are left out.  With a gradient of its own for "
+        "LRN, AlexNet's shares would be the published ones."
+    )
+    times = (
+        f"In kernels, simulated on a K40c with the fastest convolutions; then with {duration(CALL_SECONDS)} more for "
+        "each call of a library, fitted to the published shares.  structure: FORK, JOIN and CONCAT, of which the paper "
+        "has nothing but what its shares leave."
+    )
+    by_time = {"": lambda row: row.kernel_seconds, "  with a fixed cost": lambda row: row.seconds}
+    by_need = {"": lambda row: row.needed_bytes}
+    shares = lines(by_time, FIGURES.by_two("time shares")), lines(by_need, FIGURES.by_two("memory shares"))
+    return [
+        Table.of("Time by type of layer, %", shares[0], [first, *kinds, column(STRUCTURE)], times),
+        Table.of("Memory by type of layer, %", shares[1], [first, *kinds], needs),
+    ]
+
+
+def type_marks(rows: Sequence[TypeRow]) -> Iterator[Mark]:
+    for row in rows:
+        for name, parts in (("time", row.seconds), ("memory", row.needed_bytes)):
+            theirs = FIGURES.by_two(f"{name} shares").get(row.network, {})
+            for kind in TYPES.values():
+                known = theirs.get(kind)
+                yield Mark(titled(row), kind, share(parts, kind), known.value if known else None, f"share of {name}")
+
+
+TYPES_PICTURE = Marks(
+    "Time and memory of SuperNeurons' networks by type of layer", "time with the fitted cost a call · white: published",
+    "%", type_marks, text=lambda share: f"{share:.0f}" if share >= 6 else "",
+)  # fmt: skip
+
+# -- recomputation -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RecomputeRow:
+    """A network under one way of recomputing.  Bytes."""
+
+    network: str
+    batch: int
+    strategy: str
+    extra_runs: int
+    resident_peak_bytes: int  #: with the checkpoints' outputs on the device
+    resident_peak_layer: str  #: in whose backward
+    offloaded_peak_bytes: int  #: with them on the host, each fetched when a step needs it
+    offloaded_peak_layer: str
+    offloaded_bytes: int
+
+
+def recomputation(watch: Watch) -> Found:
+    """Extra forward runs and peaks of the three ways.
+
+    AlexNet's published peaks are those with the checkpoints on the device, the ResNets' those with them away.
+    """
+    figures: list[Reproduced] = []
+    rows: list[RecomputeRow] = []
+    for key, runs in FIGURES.by_two("extra runs").items():
+        name, batch = sized(key)
+        watch(name)
+        mine = [_recomputed(network(name, batch), way) for way in (SPEED_CENTRIC, MEMORY_CENTRIC, COST_AWARE)]
+        rows += mine
+        figures += [Reproduced(theirs, row.extra_runs, "") for theirs, row in zip(runs.values(), mine, strict=True)]
+        for theirs, row in zip(FIGURES.by_two("rebuilt peaks")[key].values(), mine, strict=True):
+            resident, offloaded = row.resident_peak_bytes / MIB, row.offloaded_peak_bytes / MIB
+            if name == "alexnet":
+                figures.append(Reproduced(theirs, resident, "checkpoints on the device"))
+            else:
+                figures.append(Reproduced(theirs, offloaded, f"checkpoints away; on the device: {resident:.1f}"))
+    return Found(figures, rows)
+
+
+def _recomputed(built: Network, way: RecomputeSegments) -> RecomputeRow:
+    stays = stages.recompute(way)
+    here, away = planned(built, stays), planned(built, stays.replace(offload=ALL_CHECKPOINTS))
+    return RecomputeRow(
+        network=built.name.partition(":")[0],
+        batch=built.batch,
+        strategy=way.name,
+        extra_runs=here.counts.recomputed_layers,
+        resident_peak_bytes=here.peak.live_bytes,
+        resident_peak_layer=here.peak.step.layer.name,
+        offloaded_peak_bytes=away.peak.live_bytes,
+        offloaded_peak_layer=away.peak.step.layer.name,
+        offloaded_bytes=away.counts.offloaded_bytes,
+    )
+
+
+RECOMPUTE_TABLE = one_table(
+    "Three ways of recomputing, MiB",
+    (
+        NETWORK, Column("way", "strategy"), Column("extra runs", "extra_runs", plain),
+        Column("device", "resident_peak_bytes", MIB_3), Column("at", "resident_peak_layer"),
+        Column("host", "offloaded_peak_bytes", MIB_3), Column("at", "offloaded_peak_layer"),
+        Column("moved out", "offloaded_bytes", MIB_1),
+    ),
+    "Peaks of live memory, at the backward step of that layer.  device: with the checkpoints' outputs on the device.  "
+    "host: with those of CONV, FC, FORK, JOIN and CONCAT on the host, each fetched when a step needs it.  The "
+    "published peaks are AlexNet's of the first kind and the ResNets' of the second.",
+)  # fmt: skip
+
+PARTS = (
+    Part("curve", "the memory curve of AlexNet(200)", len(CURVE), curve, curve_tables, CURVE_PICTURE),
+    Part("total", "memory of the networks, without and with workspaces", len(NETWORKS), total, TOTAL_TABLE,
+         TOTAL_PICTURE, units="MB: 10^6 bytes."),
+    Part("memory", "memory that each technique leaves", len(NETWORKS), memory, MEMORY_TABLE, MEMORY_PICTURE,
+         beside=False),
+    Part("types", "time and memory by type of layer", len(NETWORKS), types, type_tables, TYPES_PICTURE),
+    Part("recompute", "extra runs and peaks of the three ways", len(FIGURES.by("extra runs")), recomputation,
+         RECOMPUTE_TABLE),
+)  # fmt: skip

@@ -1,0 +1,137 @@
+"""The published figures: read from their files, each with a mark and a source, and consistent with one another."""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from refimpl.studies.reproduce import PAPERS
+from refimpl.studies.reproduce.published import Figures, Published, Reproduced, sized, written
+from refimpl.studies.reproduce.superneurons import memory
+from refimpl.studies.reproduce.superneurons.memory import FIGURES
+
+ROOT = Path(__file__).resolve().parents[4]
+ROOM = ROOT / "refimpl" / "studies" / "reproduce"
+
+
+@pytest.mark.parametrize(
+    ("paper", "count", "marks", "source"),
+    [
+        ("vdnn", 42, {"P", "p"}, ("MICRO-49 2016, ", "arXiv v1, ")), ("vdnnpp", 2, {"P"}, "IPDPS 2019, abstract"),
+        ("superneurons", 196, {"P", "D", "D, C"}, "PPoPP 2018, "), ("accudnn", 5, {"P"}, ("arXiv 1901.06773", "ICCD")),
+    ],
+)  # fmt: skip
+def test_every_figure_has_a_name_of_its_own_a_mark_a_source_and_a_quantity(
+    paper: str, count: int, marks: set[str], source: str | tuple[str, ...]
+) -> None:
+    found = [*Figures(str(ROOM / paper / "figures.py"))]
+    assert len(found) == len({figure.what for figure in found}) == count and paper in PAPERS
+    assert {figure.mark for figure in found} == marks
+    assert all(figure.source.startswith(source) for figure in found)
+    assert all(figure.quantity for figure in found), "a percentage or a ratio has to say it: else no median counts it"
+    assert all("{" not in figure.what for figure in found)
+
+
+def test_they_are_installed_with_the_package() -> None:
+    assert '"refimpl.studies.reproduce": ["*/*.json", "*/*.csv"]' in (ROOT / "setup.py").read_text(encoding="utf-8")
+
+
+def test_a_file_is_read_by_group_and_key(tmp_path: Path) -> None:
+    (tmp_path / "published.json").write_text(
+        '{"published": [{"mark": "P", "source": "a table", "figures": {'
+        '"peak": {"what": "peak", "unit": "GB", "value": 3},'
+        '"runs": {"what": "{0}, {1}: runs", "unit": "", "within": 0, "value": {"vgg16(64)": {"all": 7}}}}}]}',
+        encoding="utf-8",
+    )
+    figures = Figures(str(tmp_path / "figures.py"))
+    assert figures.one("peak") == Published("peak", 3, "GB", "P", "a table")
+    assert figures.by_two("runs")["vgg16(64)"]["all"] == Published("VGG-16(64), all: runs", 7, "", "P", "a table", 0)
+    assert [*figures] == [figures.one("peak"), figures.by_two("runs")["vgg16(64)"]["all"]] and figures.data == {}
+    assert sized("vgg16(64)") == ("vgg16", 64) and written("alexnet") == "AlexNet"
+
+
+# -- SuperNeurons' -----------------------------------------------------------------------------------------------------
+
+
+def test_the_curve_is_the_golden_data_and_has_the_published_peaks() -> None:
+    golden = ROOT / "tests" / "data" / "superneurons_alexnet200.csv"
+    assert Path(memory.__file__).with_name("alexnet200.csv").read_bytes() == golden.read_bytes()
+    points = memory.published_curve()
+    assert [int(point["step"]) for point in points] == [*range(1, 47)]
+    for name in memory.CURVE:
+        top, step = max(points, key=lambda point: float(point[f"{name}_mib"])), FIGURES.one(f"peak step {name}")
+        peak = FIGURES.one(f"peak {name}")
+        assert float(top[f"{name}_mib"]) == pytest.approx(peak.value, abs=memory.CLOSE_MIB)
+        assert int(top["step"]) == step.value and top["layer"] in step.what and top["direction"] == "backward"
+
+
+def test_the_others_are_what_the_abstract_compares_with() -> None:
+    """It says: at least 3.2432 times deeper than all of them."""
+    deepest = FIGURES.one("deepest").value / max(FIGURES.data["deepest of others"])
+    assert deepest == pytest.approx(3.2432, abs=1e-4)
+    for network, others in FIGURES.data["largest batch of others"].items():
+        assert FIGURES.by("largest batch")[network].value > max(batch for batch in others if batch)
+
+
+def test_table_2_has_the_ratios_of_its_own_speeds() -> None:
+    for key, ratio in FIGURES.by("faster with the pool").items():
+        pool, calls = FIGURES.by("speed with the pool")[key], FIGURES.by("speed with calls")[key]
+        assert pool.value / calls.value == pytest.approx(ratio.value, abs=0.006)
+
+
+def test_the_panels_of_figure_12_behave_as_the_paper_says() -> None:
+    """Nothing is assigned beyond the fastest workspace; more memory is never less workspace, and faster."""
+    panels = FIGURES.data["panels"]
+    for title, panel in panels.items():
+        pairs = [*zip(panel["assigned"], panel["fastest"], strict=True)]
+        assert len(pairs) == len(FIGURES.data["workspace steps"]) == 8 and all(given <= fast for given, fast in pairs)
+        assert FIGURES.by("served")[title].value == sum(given == fast for given, fast in pairs)
+    *_, little, much = panels.values()
+    assert little["fastest"] == much["fastest"] and little["pool"] < much["pool"]
+    assert all(less <= more for less, more in zip(little["assigned"], much["assigned"], strict=True))
+    assert much["rate"] / little["rate"] == pytest.approx(FIGURES.one("faster with memory").value, abs=5e-4)
+
+
+def test_a_curve_of_figure_14_has_one_highest_point_and_falls_to_its_end() -> None:
+    for name, curve in FIGURES.data["speed by batch"].items():
+        rates = {int(batch): rate for batch, rate in curve.items()}
+        best = FIGURES.by("best batch")[name].value
+        assert [*rates] == sorted(rates) and [b for b in rates if rates[b] == max(rates.values())] == [best]
+        assert FIGURES.by("best rate")[name].value == rates[int(best)]
+        ((last, fallen),) = FIGURES.by_two("fallen")[name].items()
+        assert int(last) == max(rates) and fallen.value == round(rates[int(last)] / rates[int(best)], 3)
+
+
+def test_shares_add_up_to_no_more_than_the_whole() -> None:
+    """What the shares of time leave are the structure layers; chains have none."""
+    for name in ("time shares", "memory shares"):
+        for network, shares in FIGURES.by_two(name).items():
+            whole = sum(figure.value for figure in shares.values())
+            assert 87.9 < whole < 100.5
+            assert name != "time shares" or (whole > 99.4) == (network in ("alexnet", "vgg16", "vgg19"))
+
+
+# -- met ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "within", "ours", "deviation", "met"),
+    [
+        (100, None, 101.9, 0.019, True),
+        (100, None, 102.1, 0.021, False),
+        (100, None, 97.9, -0.021, False),
+        (84, 0.0, 84, 0.0, True),
+        (84, 0.0, 85, 1 / 84, False),  # close, and still another count
+        (401, 0.02, 401.019, 4.7e-5, True),
+        (401, 0.02, 406.125, 0.01278, False),
+        (0, None, 0, 0.0, True),
+        (0, None, 1, inf, False),
+    ],
+)
+def test_met_is_close_or_as_close_as_the_figure_asks(
+    value: float, within: float | None, ours: float, deviation: float, met: bool
+) -> None:
+    found = Reproduced(Published("x", value, "", "P", "test", within), ours, "")
+    assert found.deviation == pytest.approx(deviation, rel=1e-2, abs=1e-12) and found.met is met

@@ -1,0 +1,67 @@
+"""Every part of every paper's evaluation: which published figures are met, and that it is shown, drawn and written."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import pytest
+
+from refimpl.studies.reproduce import PAPERS
+from refimpl.studies.reproduce.evaluation import Part, published_table, reproduced_json
+from refimpl.studies.reproduce.published import Found
+
+#: Paper and part → of how many published figures how many are met; a change of these has to be told to the reader.
+QUICK = {
+    ("vdnn", "memory"): (10, 18), ("vdnn", "performance"): (2, 10), ("vdnn", "reuse"): (2, 2),
+    ("vdnnpp", "microbenchmark"): (0, 0), ("vdnnpp", "pinned"): (0, 4), ("vdnnpp", "fragmentation"): (0, 0),
+    ("superneurons", "curve"): (11, 13), ("superneurons", "cache"): (5, 12), ("superneurons", "workspaces"): (2, 5),
+    ("superneurons", "largest-memory"): (0, 6),
+}  # fmt: skip
+SLOW = {
+    ("vdnn", "ranges"): (2, 7), ("vdnn", "deep"): (3, 5), ("vdnnpp", "speed"): (0, 6),
+    ("superneurons", "total"): (7, 21), ("superneurons", "memory"): (0, 0), ("superneurons", "types"): (46, 70),
+    ("superneurons", "recompute"): (14, 18), ("superneurons", "cache-speed"): (1, 12),
+    ("superneurons", "pool"): (2, 19), ("superneurons", "speed-by-batch"): (0, 18),
+}  # fmt: skip
+CAMPAIGN = {
+    ("superneurons", "largest"): (3, 8), ("accudnn", "memory"): (1, 12), ("accudnn", "batch"): (0, 6),
+    ("accudnn", "cluster"): (1, 12), ("accudnn", "together"): (4, 24), ("accudnn", "prefetch"): (0, 0),
+    ("accudnn", "choice"): (0, 0),
+}  # fmt: skip
+EXPECTED = {"": QUICK, "slow": SLOW, "campaign": CAMPAIGN}  #: by the mark of a test
+
+
+@cache
+def found(paper: str, name: str) -> tuple[Part, Found, list[str]]:
+    part = PAPERS[paper].parts()[name]
+    heard: list[str] = []
+    return part, part.find(heard.append), heard
+
+
+@pytest.mark.parametrize(
+    ("paper", "name", "met", "figures"),
+    [
+        pytest.param(*part, *counts, marks=[getattr(pytest.mark, name) for name in (part[0], mark) if name])
+        for mark, parts in EXPECTED.items()
+        for part, counts in parts.items()
+    ],
+)
+def test_what_is_met_stays_met(paper: str, name: str, met: int, figures: int) -> None:
+    part, made, heard = found(paper, name)
+    assert (sum(figure.met for figure in made.figures), len(made.figures)) == (met, figures)
+    assert part.beside == bool(figures) and len(heard) == part.rounds, "progress is told as often as was said"
+    tables = [published_table(name, made.figures, part.units)] if figures else []
+    tables += part.tables(made.rows) if part.tables else []
+    for table in tables:
+        assert table.rows and max(map(len, table.text().splitlines())) <= 100
+    if part.picture:
+        drawn = part.picture(made.rows)
+        assert any(axes.patches or axes.lines for axes in drawn.axes) and drawn.legends
+    rows = [part.document(row) for row in made.rows]
+    assert json.loads(json.dumps([rows, *map(reproduced_json, made.figures)], allow_nan=False))
+
+
+def test_no_part_is_left_out() -> None:
+    parts = [(name, part) for name, paper in PAPERS.items() for part in paper.parts()]
+    assert sorted(part for counts in EXPECTED.values() for part in counts) == sorted(parts)
