@@ -22,7 +22,7 @@ COLOURS = (
 )  # fmt: skip
 
 
-class Mark(NamedTuple):
+class Datum(NamedTuple):
     """A bar, or a point."""
 
     group: str | float  #: of bars; or the point's place on the horizontal axis
@@ -52,7 +52,7 @@ class Marks:
     title: str
     subtitle: str
     axis: str
-    marks: Callable[[Sequence[Any]], Iterable[Mark]]
+    marks: Callable[[Sequence[Any]], Iterable[Datum]]
     kind: Literal["bars", "points"] = "bars"
     text: Callable[[float], str] = "{:.1f}".format
     lines: Sequence[float] = ()
@@ -83,7 +83,7 @@ class Marks:
             style.legend_row(figure, [*named.values()])
         return figure
 
-    def _bars(self, axes: Axes, marks: Sequence[Mark], colours: dict[str, str]) -> None:
+    def _bars(self, axes: Axes, marks: Sequence[Datum], colours: dict[str, str]) -> None:
         groups = [*dict.fromkeys(str(mark.group) for mark in marks)]
         of = {(str(mark.group), mark.label): mark for mark in marks}
         labels = [label for label in colours if any(mark.label == label for mark in marks)]
@@ -98,7 +98,7 @@ class Marks:
         if points:
             axes.plot(*zip(*points, strict=True), **PUBLISHED | {"markersize": 5}, label="published")
 
-    def _points(self, axes: Axes, marks: Sequence[Mark], colours: dict[str, str]) -> None:
+    def _points(self, axes: Axes, marks: Sequence[Datum], colours: dict[str, str]) -> None:
         for label, colour in colours.items():
             mine = [(m.group, m.value) for m in marks if m.label == label and m.value is not None]
             axes.plot(*zip(*mine, strict=True), "o-", color=colour, label=label, markersize=4)

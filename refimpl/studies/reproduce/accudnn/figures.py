@@ -40,7 +40,7 @@ from refimpl.report.tables import Column, Table, in_units, plain
 from refimpl.slots.baseline import LayerWise, NoPrefetch
 from refimpl.slots.questions import BoundPrefetch, Prefetch
 from refimpl.studies.reproduce.evaluation import GIB, NETWORK, Part, Tables, one_table, titled
-from refimpl.studies.reproduce.pictures import Mark, Marks
+from refimpl.studies.reproduce.pictures import Datum, Marks
 from refimpl.studies.reproduce.published import Figures, Found, Published, Reproduced, Watch
 from refimpl.studies.tune import caffe
 from refimpl.studies.tune.cluster import Cluster
@@ -164,11 +164,11 @@ MEMORY_TABLE = one_table(
 )  # fmt: skip
 
 
-def memory_marks(rows: Sequence[AccountedRow]) -> Iterator[Mark]:
+def memory_marks(rows: Sequence[AccountedRow]) -> Iterator[Datum]:
     for row in rows:
         group = f"{row.machine}\n{row.accounting}\n{row.batch} images"
-        yield Mark(group, "by the accounting", row.accounted_bytes / GIB)
-        yield Mark(group, "needed, at most 1 % slower", row.needed_bytes / GIB)
+        yield Datum(group, "by the accounting", row.accounted_bytes / GIB)
+        yield Datum(group, "needed, at most 1 % slower", row.needed_bytes / GIB)
 
 
 MEMORY_PICTURE = Marks(
@@ -270,9 +270,9 @@ BATCH_TABLE = one_table(
 )  # fmt: skip
 
 
-def batch_marks(rows: Sequence[BatchRow]) -> Iterator[Mark]:
+def batch_marks(rows: Sequence[BatchRow]) -> Iterator[Datum]:
     for row in rows:
-        yield Mark(f"{row.machine}\n{row.optimal} images", row.accounting, row.ratio)
+        yield Datum(f"{row.machine}\n{row.optimal} images", row.accounting, row.ratio)
 
 
 BATCH_PICTURE = Marks(
@@ -295,14 +295,14 @@ CLUSTER_TABLE = one_table(
 )  # fmt: skip
 
 
-def cluster_marks(rows: Sequence[ClusterRow]) -> Iterator[Mark]:
+def cluster_marks(rows: Sequence[ClusterRow]) -> Iterator[Datum]:
     """Without overlap, over three bases."""
     for row in rows:
         if not row.overlap:
             group = f"{row.machine}\n{row.rate / 1e9:g} GB/s"
-            yield Mark(group, "over one worker of the same batch", row.own)
-            yield Mark(group, "over one GPU with Caffe's batch", row.speedup)
-            yield Mark(group, "8 GPUs with Caffe's batch over one", row.baseline)
+            yield Datum(group, "over one worker of the same batch", row.own)
+            yield Datum(group, "over one GPU with Caffe's batch", row.speedup)
+            yield Datum(group, "8 GPUs with Caffe's batch over one", row.baseline)
 
 
 CLUSTER_PICTURE = Marks(
@@ -401,11 +401,11 @@ TOGETHER_TABLE = one_table(
 )  # fmt: skip
 
 
-def together_marks(rows: Sequence[TogetherRow]) -> Iterator[Mark]:
+def together_marks(rows: Sequence[TogetherRow]) -> Iterator[Datum]:
     for row in rows:
         group = f"{row.machine}\n{row.accounting}\n{row.link / 1e9:.2f} GB/s"
-        yield Mark(group, "tuned batch over Caffe's", row.ratio)
-        yield Mark(group, "8 GPUs over one with Caffe's batch", row.speedup)
+        yield Datum(group, "tuned batch over Caffe's", row.ratio)
+        yield Datum(group, "8 GPUs over one with Caffe's batch", row.speedup)
 
 
 TOGETHER_PICTURE = Marks(
@@ -523,12 +523,12 @@ CHOICE_TABLE = ratio_table(
 )
 
 
-def ratio_marks(rows: Sequence[RatioRow]) -> Iterator[Mark]:
+def ratio_marks(rows: Sequence[RatioRow]) -> Iterator[Datum]:
     """Per cent slower than with unlimited memory."""
     for row in rows:
         for label, ratio in row.ratios.items():
             group = f"{titled(row)}\n{row.budget_bytes / GIB:.2f} GiB"
-            yield Mark(group, label, 100 * (ratio - 1) if ratio else None)
+            yield Datum(group, label, 100 * (ratio - 1) if ratio else None)
 
 
 SLOWER = ("Titan X, simulated, our reconstruction · ×: does not fit", "slower than with unlimited memory (%)")

@@ -24,7 +24,7 @@ from refimpl.network import Network
 from refimpl.planner import Launch, Program, Setup, plan
 from refimpl.report.tables import Column, Table, in_units, plain
 from refimpl.studies.reproduce.evaluation import MIB, NETWORK, Part, one_table, titled
-from refimpl.studies.reproduce.pictures import Mark, Marks
+from refimpl.studies.reproduce.pictures import Datum, Marks
 from refimpl.studies.reproduce.published import Figures, Found, Published, Reproduced, Watch, sized
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.offload import ALL_CHECKPOINTS
@@ -149,11 +149,11 @@ def curve_tables(rows: Sequence[CurveRow]) -> list[Table]:
     return [Table.of("AlexNet(200), step by step", steps.values(), columns, note)]
 
 
-def curve_marks(rows: Sequence[CurveRow]) -> Iterator[Mark]:
+def curve_marks(rows: Sequence[CurveRow]) -> Iterator[Datum]:
     for row in rows:
         step = f"{row.step} {row.layer.upper()}"
-        yield Mark(step, row.setup, row.mib, row.published_mib, "MiB alive just before the step")
-        yield Mark(step, row.setup, row.tensors, row.published_tensors, "tensors alive")
+        yield Datum(step, row.setup, row.mib, row.published_mib, "MiB alive just before the step")
+        yield Datum(step, row.setup, row.tensors, row.published_tensors, "tensors alive")
 
 
 CURVE_PICTURE = Marks(
@@ -259,13 +259,13 @@ TOTAL_TABLE = one_table(
 )  # fmt: skip
 
 
-def total_marks(rows: Sequence[TotalRow]) -> Iterator[Mark]:
+def total_marks(rows: Sequence[TotalRow]) -> Iterator[Datum]:
     for row in rows:
         memory, with_workspaces = (FIGURES.by(f"memory{rest}")[titled(row)] for rest in ("", " with workspaces"))
         forward = row.memory_bytes + row.forward_workspace_bytes
-        yield Mark(titled(row), "memory", row.memory_bytes / 1e9, memory.value / 1e3)
-        yield Mark(titled(row), "with workspaces, forward", forward / 1e9, with_workspaces.value / 1e3)
-        yield Mark(titled(row), "with workspaces, both ways", (forward + row.backward_workspace_bytes) / 1e9)
+        yield Datum(titled(row), "memory", row.memory_bytes / 1e9, memory.value / 1e3)
+        yield Datum(titled(row), "with workspaces, forward", forward / 1e9, with_workspaces.value / 1e3)
+        yield Datum(titled(row), "with workspaces, both ways", (forward + row.backward_workspace_bytes) / 1e9)
 
 
 TOTAL_PICTURE = Marks(
@@ -326,10 +326,10 @@ MEMORY_TABLE = one_table(
 )  # fmt: skip
 
 
-def memory_marks(rows: Sequence[MemoryRow]) -> Iterator[Mark]:
+def memory_marks(rows: Sequence[MemoryRow]) -> Iterator[Datum]:
     for row in rows:
         for name, nbytes in (*row.peak_bytes.items(), ("a single step", row.largest_step_bytes)):
-            yield Mark(titled(row), name, 100 * nbytes / row.managed_bytes)
+            yield Datum(titled(row), name, 100 * nbytes / row.managed_bytes)
 
 
 MEMORY_PICTURE = Marks(
@@ -469,13 +469,13 @@ def type_tables(rows: Sequence[TypeRow]) -> list[Table]:
     ]
 
 
-def type_marks(rows: Sequence[TypeRow]) -> Iterator[Mark]:
+def type_marks(rows: Sequence[TypeRow]) -> Iterator[Datum]:
     for row in rows:
         for name, parts in (("time", row.seconds), ("memory", row.needed_bytes)):
             theirs = FIGURES.by_two(f"{name} shares").get(row.network, {})
             for kind in TYPES.values():
                 known = theirs.get(kind)
-                yield Mark(titled(row), kind, share(parts, kind), known.value if known else None, f"share of {name}")
+                yield Datum(titled(row), kind, share(parts, kind), known.value if known else None, f"share of {name}")
 
 
 TYPES_PICTURE = Marks(

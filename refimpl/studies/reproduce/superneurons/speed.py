@@ -30,7 +30,7 @@ from refimpl.report.tables import Column, Table, count, in_units, percent, plain
 from refimpl.slots import questions as slots
 from refimpl.slots.baseline import NoPrefetch, NoRecompute, Releases
 from refimpl.studies.reproduce.evaluation import GIB, MIB, NETWORK, Part, moved_bytes, one_table, titled
-from refimpl.studies.reproduce.pictures import Mark, Marks
+from refimpl.studies.reproduce.pictures import Datum, Marks
 from refimpl.studies.reproduce.published import Found, Published, Reproduced, Watch, sized
 from refimpl.studies.reproduce.superneurons.memory import FASTEST, FIGURES, K40C, LIBRARY_CALLS, library_calls, network
 from refimpl.superneurons import Heap
@@ -199,10 +199,10 @@ CACHE_SPEED_TABLE = one_table(
 )  # fmt: skip
 
 
-def cache_speed_marks(rows: Sequence[CacheRow]) -> Iterator[Mark]:
+def cache_speed_marks(rows: Sequence[CacheRow]) -> Iterator[Datum]:
     for row in rows:
         known = FIGURES.by("faster with the cache")[titled(row)].value
-        yield Mark(titled(row), row.machine, row.ratio, known if row.machine == K40C.name else None)
+        yield Datum(titled(row), row.machine, row.ratio, known if row.machine == K40C.name else None)
 
 
 CACHE_SPEED_PICTURE = Marks(
@@ -349,14 +349,14 @@ def panels_table(rows: Sequence[WorkspaceRow]) -> Table:
     return Table.of("Workspaces beside Figure 12", lines, columns, note)
 
 
-def workspaces_marks(rows: Sequence[WorkspaceRow]) -> Iterator[Mark]:
+def workspaces_marks(rows: Sequence[WorkspaceRow]) -> Iterator[Datum]:
     """Without recomputation; a panel a batch and pool."""
     for row in rows:
         if row.setup == "all but recompute":
             call = row.call.replace(" ", "\n")
             pool = f"{row.batch} images, pool of {row.pool_bytes // GIB} GiB: {row.images_a_second:.0f} images/s"
-            yield Mark(call, "its workspace", row.workspace_bytes / MIB, None, pool)
-            yield Mark(call, "of the fastest algorithm", row.fastest_bytes / MIB, None, pool)
+            yield Datum(call, "its workspace", row.workspace_bytes / MIB, None, pool)
+            yield Datum(call, "of the fastest algorithm", row.fastest_bytes / MIB, None, pool)
 
 
 WORKSPACES_PICTURE = Marks(

@@ -37,7 +37,7 @@ from refimpl.planner import Context, DoesNotFit, Program, Setup, plan
 from refimpl.report.tables import Column, Table, in_units, percent
 from refimpl.slots.baseline import NoOffload
 from refimpl.studies.reproduce.evaluation import MIB, NETWORK, Part, one_table, titled
-from refimpl.studies.reproduce.pictures import Mark, Marks
+from refimpl.studies.reproduce.pictures import Datum, Marks
 from refimpl.studies.reproduce.published import Figures, Found, Reproduced, Watch, sized
 from refimpl.text import size
 from refimpl.vdnn.offload import ALL, CONV, LITERAL
@@ -264,18 +264,18 @@ MEMORY_TABLE = one_table(
 )  # fmt: skip
 
 
-def memory_marks(rows: Sequence[VdnnRow]) -> Iterator[Mark]:
+def memory_marks(rows: Sequence[VdnnRow]) -> Iterator[Datum]:
     """Savings at the peak and on average, in per cent; of the networks, then their means."""
     saved = FIGURES.by("saved")
     for what in ("peak", "average"):
         for row in rows:
             known = saved.get(titled(row)) if (what, row.policy) == ("average", "all (m)") else None
             value = 100 * getattr(row, f"{what}_saving")
-            yield Mark(titled(row), row.policy, value, known.value if known else None, f"{what} memory")
+            yield Datum(titled(row), row.policy, value, known.value if known else None, f"{what} memory")
         for policy in POLICIES:
             mine, _ = of_policy(policy, rows)
             means = FIGURES.by_two("mean saved").get(policy)
-            yield Mark(MEAN, policy, mean_saving(mine, what), means[what].value if means else None, f"{what} memory")
+            yield Datum(MEAN, policy, mean_saving(mine, what), means[what].value if means else None, f"{what} memory")
 
 
 MEMORY_PICTURE = Marks(
@@ -338,16 +338,16 @@ def performance_tables(rows: Sequence[VdnnRow]) -> list[Table]:
     return [Table.of("Performance of vDNN's networks", rows, PERFORMANCE_COLUMNS, note)]
 
 
-def performance_marks(rows: Sequence[VdnnRow]) -> Iterator[Mark]:
+def performance_marks(rows: Sequence[VdnnRow]) -> Iterator[Datum]:
     """Per cent of the oracle's, of the networks and their means."""
     known = {policy: 100 - lost.value for policy, lost in FIGURES.by("mean lost").items()}
     known["dyn"] = FIGURES.one("reached").value
     for row in rows:
         theirs = 100 - FIGURES.one("lost").value if (titled(row), row.policy) == ("vgg16(256)", "dyn") else None
-        yield Mark(titled(row), row.policy, row.performance and 100 * row.performance, theirs)
+        yield Datum(titled(row), row.policy, row.performance and 100 * row.performance, theirs)
     for policy in POLICIES:
         fitting = [row.performance for row in rows if row.policy == policy and row.performance]
-        yield Mark(MEAN, policy, 100 * mean(fitting), known.get(policy))
+        yield Datum(MEAN, policy, 100 * mean(fitting), known.get(policy))
 
 
 PERFORMANCE_PICTURE = Marks(
@@ -392,13 +392,13 @@ RANGES_TABLE = one_table(
 )  # fmt: skip
 
 
-def ranges_marks(rows: Sequence[VdnnRow]) -> Iterator[Mark]:
+def ranges_marks(rows: Sequence[VdnnRow]) -> Iterator[Datum]:
     ends = dict(zip(("vgg16(128)", titled(rows[-1])), FIGURES.by("needed").values(), strict=True))
     for row in rows:
         known = ends.get(titled(row))
         total = row.network_wide_bytes / GB
-        yield Mark(titled(row), "everything allocated once", total, known.value if known else None)
-        yield Mark(titled(row), "vdnn-dyn, on the GPU on average", row.average_bytes / GB)
+        yield Datum(titled(row), "everything allocated once", total, known.value if known else None)
+        yield Datum(titled(row), "vdnn-dyn, on the GPU on average", row.average_bytes / GB)
 
 
 RANGES_PICTURE = Marks(
@@ -464,13 +464,13 @@ REUSE_TABLE = one_table(
 )  # fmt: skip
 
 
-def reuse_marks(rows: Sequence[ReuseRow]) -> Iterator[Mark]:
+def reuse_marks(rows: Sequence[ReuseRow]) -> Iterator[Datum]:
     """A panel a network; the first layer's wait is published as more than a figure."""
     known = {key: figure.value for key, figure in FIGURES.by("reuse").items()}
     for row in rows:
         panel = titled(row)
-        yield Mark(row.layer, "X waits", 1e3 * row.wait_seconds, known.pop(panel, None), panel)
-        yield Mark(row.layer, "its copies out and in take", 1e3 * row.copy_seconds, None, panel)
+        yield Datum(row.layer, "X waits", 1e3 * row.wait_seconds, known.pop(panel, None), panel)
+        yield Datum(row.layer, "its copies out and in take", 1e3 * row.copy_seconds, None, panel)
 
 
 REUSE_PICTURE = Marks(
@@ -513,14 +513,14 @@ DEEP_TABLE = one_table(
 )  # fmt: skip
 
 
-def deep_marks(rows: Sequence[VdnnRow]) -> Iterator[Mark]:
+def deep_marks(rows: Sequence[VdnnRow]) -> Iterator[Datum]:
     for row in rows:
         if row.policy == "dyn":
             last = titled(row) == "vgg416(32)"
             total, held = (FIGURES.one(name).value if last else None for name in ("deep total", "deep held"))
-            yield Mark(titled(row), "everything allocated once", row.network_wide_bytes / GB, total)
-            yield Mark(titled(row), "vdnn-dyn, on the host", row.offloaded_bytes / GB)
-            yield Mark(titled(row), "vdnn-dyn, on the GPU at the peak", row.peak_bytes / GB, held)
+            yield Datum(titled(row), "everything allocated once", row.network_wide_bytes / GB, total)
+            yield Datum(titled(row), "vdnn-dyn, on the host", row.offloaded_bytes / GB)
+            yield Datum(titled(row), "vdnn-dyn, on the GPU at the peak", row.peak_bytes / GB, held)
 
 
 DEEP_PICTURE = Marks(

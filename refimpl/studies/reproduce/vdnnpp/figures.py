@@ -29,7 +29,7 @@ from refimpl.slots.questions import Algorithms, Offload
 from refimpl.studies.fragmentation import study as fragmentation
 from refimpl.studies.fragmentation.study import HEURISTICS, ORDERS, PLANNED
 from refimpl.studies.reproduce.evaluation import MIB, NETWORK, Part, titled, to_json
-from refimpl.studies.reproduce.pictures import Mark, Marks
+from refimpl.studies.reproduce.pictures import Datum, Marks
 from refimpl.studies.reproduce.published import Found, Published, Reproduced, Watch
 from refimpl.studies.reproduce.vdnnpp import microbenchmark, published
 from refimpl.vdnn import CONV as VDNN_CONV
@@ -259,13 +259,13 @@ def speed_table(machine: str, rows: Sequence[SpeedRow]) -> Table:
     return Table.of(f"vDNN++ beside vDNN on a {machine}", rows, SPEED, note)
 
 
-def speed_marks(rows: Sequence[SpeedRow]) -> Iterator[Mark]:
+def speed_marks(rows: Sequence[SpeedRow]) -> Iterator[Datum]:
     """A panel a GPU, for forward and for the whole iteration."""
     for part in ("forward", "iteration"):
         for row in rows:
             label = row.policy if row.policy == "dyn" else f"{row.policy} ({row.algorithms[0]})"
             gain = getattr(row, part)["time"]
-            yield Mark(titled(row), label, gain and 100 * gain, None, f"{part}, {row.machine}")
+            yield Datum(titled(row), label, gain and 100 * gain, None, f"{part}, {row.machine}")
 
 
 SPEED_PICTURE = Marks(
@@ -292,11 +292,11 @@ def hiding_tables(rows: Sequence[microbenchmark.HidingRow]) -> list[Table]:
     ]
 
 
-def hiding_marks(rows: Sequence[microbenchmark.HidingRow]) -> Iterator[Mark]:
+def hiding_marks(rows: Sequence[microbenchmark.HidingRow]) -> Iterator[Datum]:
     for row in rows:
         for name in ("kernel", "copy"):
             value = 1e3 * getattr(row, f"{name}_seconds")
-            yield Mark(row.layer.replace(" ", "\n"), f"{name}, {row.device}", value)
+            yield Datum(row.layer.replace(" ", "\n"), f"{name}, {row.device}", value)
 
 
 HIDING_PICTURE = Marks(
@@ -431,10 +431,10 @@ HOST = {
 }
 
 
-def pinned_marks(rows: Sequence[PinnedRow]) -> Iterator[Mark]:
+def pinned_marks(rows: Sequence[PinnedRow]) -> Iterator[Datum]:
     for row in rows:
         for label, name in HOST.items():
-            yield Mark(f"{titled(row)}\n{row.policy}", label, getattr(row, name) / MIB)
+            yield Datum(f"{titled(row)}\n{row.policy}", label, getattr(row, name) / MIB)
 
 
 PINNED_PICTURE = Marks(

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from matplotlib.patches import Rectangle
 
-from refimpl.studies.reproduce.pictures import Mark, Marks
+from refimpl.studies.reproduce.pictures import Datum, Marks
 
 
 def test_bars_are_in_groups_with_published_points_and_lines() -> None:
     marks = [
-        Mark("a", "ours", 3.0, 2.5, "left"), Mark("a", "theirs", 1.0, None, "left"),
-        Mark("b", "ours", None, None, "left"), Mark("b", "theirs", 2.0, None, "left"),
-        Mark("c", "theirs", 4.0, None, "right"),
+        Datum("a", "ours", 3.0, 2.5, "left"), Datum("a", "theirs", 1.0, None, "left"),
+        Datum("b", "ours", None, None, "left"), Datum("b", "theirs", 2.0, None, "left"),
+        Datum("c", "theirs", 4.0, None, "right"),
     ]  # fmt: skip
     figure = Marks("Title", "subtitle", "MiB", lambda rows: marks, lines=(5.0,), columns=2)([])
     left, right = figure.axes
@@ -33,7 +33,7 @@ def test_bars_are_in_groups_with_published_points_and_lines() -> None:
 
 
 def test_points_are_joined_by_label() -> None:
-    marks = [Mark(1.0, "ours", 3.0, 2.5), Mark(1.0, "theirs", 7.0), Mark(2.0, "ours", None), Mark(4.0, "ours", 5.0)]
+    marks = [Datum(1.0, "ours", 3.0, 2.5), Datum(1.0, "theirs", 7.0), Datum(2.0, "ours", None), Datum(4.0, "ours", 5.0)]
     (axes,) = Marks("Title", "subtitle", "s", lambda rows: marks, "points")([]).axes
     drawn = {str(line.get_label()): line.get_xydata() for line in axes.lines}
     expected = {"ours": [(1, 3), (4, 5)], "theirs": [(1, 7)], "published": [(1, 2.5)]}

@@ -25,8 +25,8 @@ SLOW = {
     ("superneurons", "pool"): (2, 19), ("superneurons", "speed-by-batch"): (0, 18),
 }  # fmt: skip
 CAMPAIGN = {
-    ("superneurons", "largest"): (3, 8), ("accudnn", "memory"): (1, 12), ("accudnn", "batch"): (0, 6),
-    ("accudnn", "cluster"): (1, 12), ("accudnn", "together"): (4, 24), ("accudnn", "prefetch"): (0, 0),
+    ("superneurons", "largest"): (2, 8), ("accudnn", "memory"): (0, 12), ("accudnn", "batch"): (0, 6),
+    ("accudnn", "cluster"): (1, 12), ("accudnn", "together"): (9, 24), ("accudnn", "prefetch"): (0, 0),
     ("accudnn", "choice"): (0, 0),
 }  # fmt: skip
 EXPECTED = {"": QUICK, "slow": SLOW, "campaign": CAMPAIGN}  #: by the mark of a test
