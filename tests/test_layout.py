@@ -73,7 +73,6 @@ SHARED_NAMES = {
     "pictures": "a study's pictures",
     "copies": "between the device and the host: of the executor, and of the back ends",
     "run": "a command of `refimpl`; and what runs a plain kernel",
-    "evaluation": "a study's parts, as tables and as pictures",
 }
 
 #: Folders where a file is named after the room that it is about.
