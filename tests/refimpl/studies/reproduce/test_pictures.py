@@ -36,7 +36,11 @@ def test_points_are_joined_by_label() -> None:
     marks = [Datum(1.0, "ours", 3.0, 2.5), Datum(1.0, "theirs", 7.0), Datum(2.0, "ours", None), Datum(4.0, "ours", 5.0)]
     (axes,) = Marks("Title", "subtitle", "s", lambda rows: marks, "points")([]).axes
     drawn = {str(line.get_label()): line.get_xydata() for line in axes.lines}
-    expected = {"ours": [(1, 3), (4, 5)], "theirs": [(1, 7)], "published": [(1, 2.5)]}
+    expected: dict[str, list[tuple[float, float]]] = {
+        "ours": [(1, 3), (4, 5)],
+        "theirs": [(1, 7)],
+        "published": [(1, 2.5)],
+    }
     assert drawn.keys() == expected.keys()
     assert all(np.array_equal(drawn[label], points) for label, points in expected.items())
     assert axes.get_ylim()[0] == 0
