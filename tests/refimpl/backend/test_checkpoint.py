@@ -146,17 +146,6 @@ def test_a_state_must_be_whole(program: Any) -> None:
         assert differing(made.state(), before) == []
 
 
-@pytest.mark.parametrize("read", ["restore", "algorithms"])
-def test_a_checkpoint_that_cannot_be_opened_is_one_line_with_its_path(program: Any, tmp_path: Path, read: str) -> None:
-    with pytest.raises(CheckpointError) as caught:
-        if read == "algorithms":
-            algorithms(tmp_path, program.network)  # a folder
-        else:
-            with trainer(program) as one:
-                one.restore(tmp_path)
-    assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)
-
-
 # -- the file itself ---------------------------------------------------------------------------------------------------
 
 

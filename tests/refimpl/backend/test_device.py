@@ -12,7 +12,6 @@ from refimpl.backend import device
 from refimpl.backend.cpu import CpuDevice
 from refimpl.backend.device import Sizes, lazy_zeros
 from refimpl.backend.run_errors import DeviceFailed, RunError
-from refimpl.network import NetworkError
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import small_program
 
@@ -37,16 +36,6 @@ def test_more_than_the_machine_has_costs_what_is_touched() -> None:
 def test_too_much_is_a_memory_error() -> None:
     with pytest.raises(MemoryError):
         lazy_zeros(1 << 62)
-
-
-def test_an_error_of_a_library_says_what_was_being_done_and_our_own_stays() -> None:
-    pytest.importorskip("cuda.bindings")
-    from refimpl.backend.cuda import device_errors
-
-    with pytest.raises(DeviceFailed, match="while making streams: out of memory"), device_errors("making streams"):
-        raise MemoryError("out of\n  memory")
-    with pytest.raises(NetworkError, match="^ours$"), device_errors("making streams"):
-        raise NetworkError("ours")
 
 
 def test_a_device_without_room_for_the_store_says_how_much(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,9 +73,3 @@ def test_sigterm_is_ctrl_c_inside() -> None:
     with pytest.raises(KeyboardInterrupt), sigterm_as_ctrl_c():
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-
-
-def test_a_handler_of_the_callers_own_for_sigterm_stays(heard: list[int]) -> None:
-    with sigterm_as_ctrl_c():
-        signal.raise_signal(signal.SIGTERM)
-    assert heard == [signal.SIGTERM]

@@ -24,6 +24,7 @@ from refimpl.report.tables import plan_table
 from refimpl.report.uncounted import uncounted
 from refimpl.slots.context import Context
 from refimpl.text import MachineError
+from tests.matrix import diagonal
 from tests.messages import raises_naming
 
 torch = pytest.importorskip("torch")
@@ -198,8 +199,9 @@ def test_the_peak_of_the_baseline_is_pytorchs(name: str) -> None:
     assert program.peak_bytes - states == pytest.approx(held.most, rel=0.05)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-@pytest.mark.parametrize("policy", ["vdnn-all", "vdnnpp-all", "superneurons", "accudnn", "combined, effort=20"])
+@pytest.mark.parametrize(
+    ("name", "policy"), diagonal(EXAMPLES, ["vdnn-all", "vdnnpp-all", "superneurons", "accudnn", "combined, effort=20"])
+)
 def test_every_policy_plans_it_and_is_proved(name: str, policy: str) -> None:
     _, network = described(name)
     program = refimpl.plan(network, policy, "titan-x", "12GiB")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -210,35 +209,3 @@ def test_a_file_is_executed_once_for_each_change(mine: str) -> None:
     assert own_code.executed(mine, 2) is not first
     assert sys.path.count(str(Path.cwd())) == 1, "at the end of the path, once"
     assert sys.path[-1] == str(Path.cwd())
-
-
-def test_modules_are_imported_from_the_working_directory(mine: str, tmp_path: Path) -> None:
-    (tmp_path / "my_own_package").mkdir()
-    (tmp_path / "my_own_package" / "__init__.py").write_text("value = 4\n", encoding="utf-8")
-    (tmp_path / "my_own_module.py").write_text("value = 3\n", encoding="utf-8")
-    for name, value, place in (
-        ("my_own_module", 3, tmp_path),
-        ("my_own_package", 4, tmp_path / "my_own_package"),
-        ("onnx", None, Path(sys.modules["onnx"].__file__ or "").parent),
-        ("tests.messages", None, Path(str(sys.modules["tests.messages"].__file__))),
-    ):
-        found = own_code.imported(name)
-        assert value is None or found.value == value
-        assert own_code.known[name] == place.resolve(), name
-        if value:
-            del sys.modules[name]
-    with pytest.raises(ImportError):
-        own_code.imported("there_is_no_such_module_here")
-
-
-def test_the_contents_of_the_files_that_a_text_names(mine: str) -> None:
-    Path("box.toml").write_text("a = 1\n", encoding="utf-8")
-    Path("pack").mkdir()
-    Path("pack/__init__.py").write_text("", encoding="utf-8")
-    toml, own, empty = (
-        hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in ("box.toml", mine, "pack/__init__.py")
-    )
-    assert own_code.content("box.toml") == [toml]
-    assert own_code.content("mine.py:make box.toml") == [own, toml]
-    assert own_code.content("offload=mine:Maps,prefetch=pack:Other") == [own, empty]
-    assert own_code.content("vgg16 vdnn-all offload=none:Maps") == []

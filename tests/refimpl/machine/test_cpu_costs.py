@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -116,16 +117,6 @@ def test_what_counts_is_the_usual_turn_or_the_least(cpu: MadeUpCpu, monkeypatch:
     assert cpu_costs.map_copy_costs(min)[0] == pytest.approx(5e-6 + SMALL * OUT)
 
 
-def test_progress_is_a_line_of_a_terminal_that_is_written_over(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cpu_costs._shown("unseen")
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    cpu_costs._shown("kernel 1")
-    cpu_costs._shown("done")
-    assert capsys.readouterr().err == f"\r  {'kernel 1':70}\r  {'done':70}\n"
-
-
 def test_the_peaks_of_a_measured_cpu_are_those_of_its_product_and_its_copy() -> None:
     """A product of 512 x 512 x 512, in tiles of the register kernel where the CPU has no wider vectors."""
     costs: dict[str, cpu_model.Units] = {
@@ -154,6 +145,44 @@ def test_the_peaks_of_a_measured_cpu_are_those_of_its_product_and_its_copy() -> 
 def test_units_of_a_product_by_hand(count: Callable[..., cpu_model.Units], units: cpu_model.Units) -> None:
     """Of 9 x 17 x 7, in a grid of 2 x 3 blocks: tiles of 8 rows and 8 columns, of 16 deep."""
     assert count({"m": 9, "n": 17, "k": 7}, (2, 3)) == units
+
+
+@pytest.mark.parametrize(
+    ("helper", "compiled"),
+    [((0, 1), ["copy", "b", "a"]), ((0, 2), ["copy", "a"]), ((1, 2), ["b"])],
+)
+def test_helpers_share_the_kernels_from_the_last_on(
+    helper: tuple[int, int], compiled: list[str], cpu: MadeUpCpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who compiles the last also compiles what shares a launch out over threads, by launching a copy."""
+    names = ("a", "b", "copy")
+    made: list[str] = []
+    monkeypatch.setattr(cpu_costs, "MEASURED", names)
+    monkeypatch.setattr(cpu_costs, "cases", lambda: {(name, (1.0,)): cpu.launch(name, 0.0) for name in names})
+    monkeypatch.setattr(build, "load", lambda kernel: made.append(kernel.name))
+    monkeypatch.setattr(build, "cache_directory", lambda: Path("folder"))
+    monkeypatch.setattr(build, "key", lambda kernel, checked: "checked" if checked else "key")
+    monkeypatch.setattr(build, "intact", lambda path: False)
+    cpu_costs.help_to_compile(*helper)
+    assert made == compiled and cpu.ran[SEVERAL] == ("copy" in compiled)
+    made.clear()
+    monkeypatch.setattr(build, "intact", lambda path: path == Path("folder/a_key"))
+    cpu_costs.help_to_compile(*helper)
+    assert made == [name for name in compiled if name != "a"], "another process has come as far as a"
+    made.clear()
+    monkeypatch.setattr(build, "cache_directory", lambda: None)
+    cpu_costs.help_to_compile(*helper)
+    assert made == [], "nothing can be kept for the process that measures"
+
+
+def test_progress_is_a_line_of_a_terminal_that_is_written_over(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cpu_costs._shown("unseen")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    cpu_costs._shown("kernel 1")
+    cpu_costs._shown("done")
+    assert capsys.readouterr().err == f"\r  {'kernel 1':70}\r  {'done':70}\n"
 
 
 def test_a_kernel_stands_in_for_those_that_are_most_like_it() -> None:

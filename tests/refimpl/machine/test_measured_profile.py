@@ -251,3 +251,15 @@ def test_the_gpu_at_hand_is_measured() -> None:
     assert found.kind == "gpu" and found.device == device.name
     assert all(0 < seconds < 1 for seconds in found.calls.values())
     assert found.bandwidth > 1e10 and 1e9 < as_machine(found).link < 1e12
+
+
+def test_a_profile_that_cannot_be_written_says_so(profile: Profile, tmp_path: Path) -> None:
+    with raises_naming(MachineError, "folder/p.json"):
+        profile.save(tmp_path / "no such folder" / "p.json")
+
+
+def test_a_profile_has_no_seconds_of_another_catalogue(profile: Profile) -> None:
+    made = as_machine(profile, "mine.json")
+    assert made.with_catalogue("own") is made
+    with raises_naming(MachineError, "mine.json", "cudnn4"):
+        made.with_catalogue("cudnn4")

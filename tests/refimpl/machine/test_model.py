@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from refimpl.machine import CATALOGUES, MACHINES, TITAN_X, Choice, Machine, MachineError, Tier
 from refimpl.machine.catalogues import options
-from refimpl.machine.model import Efficiency, in_order
+from refimpl.machine.model import Efficiency
 from refimpl.machine.ring import TEN_GIGABIT, Ring, wire_bytes
-from refimpl.machine.work import Option, Work
+from refimpl.machine.work import Work
 from refimpl.names.networks import lenet
 from refimpl.network import Call, Tensor
 from tests.messages import raises_naming
@@ -47,11 +47,6 @@ def test_kinds_and_traffic_have_efficiencies_of_their_own() -> None:
     assert machine.work_seconds(Work("products", 0, 20)) - 1 == pytest.approx(2)
 
 
-def test_an_algorithm_is_the_sum_of_its_kernels() -> None:
-    option = Option("two", 0, (Work("products", 1000, 10), Work("products", 100, 50)))
-    assert TOY.option_seconds(option) == pytest.approx(11 + 6)
-
-
 def test_a_call_without_a_choice_is_timed_by_what_it_moves() -> None:
     x, y = Tensor("x", (5,), "map"), Tensor("y", (5,), "map")
     call = Call("relu.forward", {"x": x, "y": y}, [x], [y])
@@ -71,14 +66,6 @@ def test_choices_are_in_order_and_one_needs_no_workspace(catalogue: str, calls: 
         assert all(choice.seconds >= here.launch_seconds for choice in choices)
         assert [here.seconds(call, choice) for choice in choices] == [choice.seconds for choice in choices]
         assert here.seconds(call) == choices[0].seconds
-
-
-def test_of_equally_fast_algorithms_the_less_hungry_comes_first() -> None:
-    """And of equally hungry ones the first by name, so that a plan does not depend on the catalogue's order."""
-    slow, hungry, frugal, other = (
-        Choice("a", 0, 2.0), Choice("a", 1024, 1.0), Choice("z", 512, 1.0), Choice("b", 512, 1.0),
-    )  # fmt: skip
-    assert in_order([slow, hungry, frugal, other]) == (other, frugal, hungry, slow)
 
 
 @pytest.mark.parametrize("catalogue", CATALOGUES)

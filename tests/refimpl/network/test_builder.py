@@ -16,12 +16,12 @@ from kernels.checks.conv_shape import ConvShape
 from kernels.fast import batchnorm, clip, layernorm, lrn, mean_loss, pixel_softmax, pool, rmsnorm, rotary
 from refimpl.machine.convolution import Convolution
 from refimpl.names.networks import build
-from refimpl.network import SUPERNEURONS, Builder, Layer, NetworkError
+from refimpl.network import Builder, Layer, NetworkError
 from refimpl.network.builder import LARGEST_LRN, PapersBuilder
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.initial_state import spread
 from refimpl.network.kinds import TRAITS, LayerKind
-from refimpl.network.later_layers import LARGEST_HEAD, LAYERS
+from refimpl.network.later_layers import LARGEST_HEAD
 from refimpl.network.shapes import (
     clip_parts,
     layernorm_workspace,
@@ -119,15 +119,10 @@ def test_parameters_and_statistics() -> None:
 
 WRONG = {
     "no images": (lambda: Builder("net", (0, 3, 8, 8)), ("net", "batch", 0, 1)),
-    "half an image": (lambda: Builder("net", (2.5, 3, 8, 8)), ("net", "batch", 2.5)),  # type: ignore[arg-type]
-    "words": (lambda: Builder("net", ("many", 3, 8, 8)), ("net", "batch", "many")),  # type: ignore[arg-type]
     "no channels": (lambda: Builder("net", (1, 0, 8, 8)), ("net", "channels", 0)),
     "three axes": (lambda: Builder("net", (3, 8, 8)), ("net", (3, 8, 8))),
     "no filters": (lambda: builder().conv(0, 3), ("conv1", "filters", 0, 1)),
-    "half a window": (lambda: builder().conv(4, 2.5), ("conv1", "window", 2.5, 1)),  # type: ignore[arg-type]
-    "three windows": (lambda: builder().conv(4, (1, 2, 3)), ("conv1", "window", (1, 2, 3))),  # type: ignore[arg-type]
     "no stride": (lambda: builder().conv(4, 3, stride=0), ("conv1", "stride", 0, 1)),
-    "less padding": (lambda: builder().conv(4, 3, pad=-1), ("conv1", "pad", -1, 0)),
     "too large": (lambda: builder().conv(4, 9), ("conv1", "window", 9, 8, 0)),
     "padding": (lambda: builder().pool(2, pad=2), ("pool1", (2, 2), "window")),
     "mode": (lambda: builder().pool(2, mode="mean"), ("pool1", "mode", "mean")),
@@ -136,7 +131,6 @@ WRONG = {
     "probability": (lambda: builder().dropout(1.0, name="d"), ("d", "probability", 1.0, 0)),
     "lrn": (lambda: builder().lrn(17), ("lrn", 17, 16)),
     "groups": (lambda: builder().conv(4, 3, groups=2), ("conv1", 3, 4, "filters", 2, "groups")),
-    "no groups": (lambda: builder().conv(4, 3, groups=0), ("conv1", "groups", 0, 1)),
     "dilated": (lambda: builder().conv(4, 3, dilation=4), ("conv1", "window", 9, 8, 0)),
     "five sides": (lambda: builder().conv(4, 3, pad=(1,) * 5), ("conv1", "pad", (1, 1, 1, 1, 1))),
     "a wide side": (
@@ -148,7 +142,6 @@ WRONG = {
         ("conv_transpose1", "out_pad", 2, "stride"),
     ),
     "all padding": (lambda: builder().conv_transpose(4, 3, pad=5), ("conv_transpose1", "padding", (5, 5), 8)),
-    "transposed groups": (lambda: builder().conv_transpose(4, 3, groups=2), ("conv_transpose1", 3, 4, 2, "groups")),
     "a gate of fewer channels": (
         lambda: [b := builder(), x := b.conv(4, 1), b.mul(x, b.global_pool(after=b.conv(3, 1)), name="gated")],
         ("gated", (2, 4, 8, 8), (2, 3, 1, 1), (2, 4, 1, 1)),
@@ -159,13 +152,9 @@ WRONG = {
     ),
     "a square": (lambda: [b := builder(), b.mul(b.input, b.input)], ("mul", "different")),
     "a leak of nothing": (lambda: builder().leaky_relu(0), ("leaky_relu", "negative_slope", 0)),
-    "channels that are not all there": (
-        lambda: builder().permute_channels([0, 0, 1]), ("permute_channels", [0, 0, 1], "each once"),
-    ),
     "a token of no number": (lambda: builder().prepend(float("inf")), ("prepend1", "first", "inf")),
     "a scale of no number": (lambda: builder().scale(float("nan")), ("scale", "first", "nan")),
     "larger rows": (lambda: [b := builder(), b.fc(3), b.upsample(2)], ("upsample", (2, 3))),
-    "half a factor": (lambda: builder().upsample(1.5), ("upsample", "factor", 1.5)),  # type: ignore[arg-type]
     "cubic": (lambda: builder().upsample(2, "cubic"), ("upsample1", "cubic", "nearest or bilinear")),
     "nearest corners": (lambda: builder().upsample(2, align_corners=True), ("upsample1", "align_corners", "nearest")),
     "groups of channels": (lambda: builder().groupnorm(2), ("groupnorm", 3, "channels", 2, "groups")),
@@ -193,12 +182,10 @@ WRONG = {
         ("attention1", "causal", 64, 16),
     ),
     "scores of no width": (lambda: [b := builder(), b.conv(12, 1), b.scores(5)], ("scores1", "12 channels", 5)),
-    "scores over rows": (lambda: [b := builder(), b.fc(6), b.scores(1)], ("scores1", (2, 6), "tokens")),
     "values of other tokens": (
         lambda: [b := builder(), b.mix(b.scores(2, after=b.conv(4, 1)), b.pool(2))],
         ("mix1", "probabilities", 64, "values"),
     ),
-    "attention over rows": (lambda: [b := builder(), b.fc(6), b.attention(1)], ("attention1", (2, 6), "tokens")),
     "sharing what learns nothing": (
         lambda: (b := builder()).share(b.attention(1), b.attention(1, after=b.conv(3, 1))),
         ("attention1", "learn"),
@@ -232,7 +219,6 @@ WRONG = {
         ("net", "relu1", "loss"),
     ),
     "built": (lambda: [b := finished(), b.build(), b.build()], ("net", "built")),
-    "built, more": (lambda: [b := finished(), b.build(), b.relu()], ("net", "built")),
     "tensors": (
         lambda: [b := builder(), b.conv(2, 1), b.lrn(name="l"), b.fc(2, name="d(l)"), b.softmax(), b.build()],
         ("net", "d(l)"),
@@ -262,33 +248,17 @@ WRONG = {
         lambda: builder().add_input("more", (3, 1, 4, 4)), ("net", "more", (3, 1, 4, 4), "(2, channels"),
     ),
     "a second input of no rows": (lambda: builder().add_input("more", (2, 1, 0, 4)), ("more", (2, 1, 0, 4))),
-    "a second input of tokens and channels": (
-        lambda: builder().add_input("more", (2, 1, 4, 4), "int32"), ("more", "(2, tokens)"),
-    ),
-    "a second input's name": (lambda: builder().add_input("input", (2, 1, 4, 4)), ("net", "input")),
     "a pooling of rows": (lambda: [b := builder(), b.fc(3), b.pool_to(1, name="p")], ("p", (2, 3))),
     "another formula": (lambda: builder().gelu("sigmoid"), ("gelu", "sigmoid", "none or tanh")),
     "a padding that is no word": (
         lambda: Builder("mine", (2, 5), dtype="int32").embedding(7, 3, padding=7), ("embedding1", "padding", 7, 6),
     ),
-    "a padding below the words": (
-        lambda: Builder("mine", (2, 5), dtype="int32").embedding(7, 3, padding=-1), ("embedding1", "padding", -1, 0),
-    ),
     "a position of rows": (lambda: [b := builder(), b.fc(3), b.position(alike=True)], ("position1", (2, 3), "alike")),
     "rows of heads": (lambda: [b := builder(), b.fc(6), b.rotary(1)], ("rotary1", (2, 6), "tokens")),
-    "values of other heads": (
-        lambda: [b := builder(), b.mix(b.scores(2, after=b.conv(4, 1)), b.conv(5, 1))], ("mix1", (2, 5, 64, 64)),
-    ),
-    "values that are no maps": (
-        lambda: [b := builder(), b.mix(b.scores(1, after=b.conv(2, 1)), b.fc(3))], ("mix1", (2, 3)),
-    ),
     "a branch that is always dropped": (lambda: builder().drop_path(1.0), ("drop_path", 1.0, 0)),
-    "a branch of no chance": (lambda: builder().drop_path(-0.1, name="d"), ("d", -0.1)),
     "groups to shuffle": (lambda: builder().channel_shuffle(2), ("channel_shuffle", "3 channels", "2 groups")),
     "an order of halves": (lambda: builder().permute_channels([0, 1.5, 2]), ("permute_channels", 1.5)),  # type: ignore[list-item]
-    "an order of words": (lambda: builder().permute_channels("abc"), ("permute_channels", "each once")),  # type: ignore[arg-type]
     "columns": (lambda: builder().take(1, 0, axis=3), ("take1", "axis", 3, (2, 3, 8, 8))),
-    "images": (lambda: builder().take(1, 0, axis=0), ("take1", "axis", 0)),
     "rows of a row": (lambda: [b := builder(), b.fc(3), b.take(1, 0, axis=2)], ("take1", "axis", 2, (2, 3))),
     "more than there are": (lambda: builder().take(2, 2), ("take1", 2, 3, (2, 3, 8, 8))),
     "a frame of a row": (lambda: [b := builder(), b.fc(3), b.pad(1)], ("pad1", (2, 3))),
@@ -300,17 +270,13 @@ WRONG = {
         lambda: [b := builder(), x := b.conv(3, 1), y := b.conv(3, 1), b.share(x, y), b.share(x, y)],  # type: ignore[func-returns-value]
         ("conv1", "conv2"),
     ),
-    "sharing with itself": (lambda: [b := builder(), x := b.conv(3, 1), b.share(x, x)], ("conv1",)),  # type: ignore[func-returns-value]
     "a loss of no weight": (lambda: [b := builder(), b.fc(3), b.softmax(weight=0.0)], ("softmax1", "weight", 0.0)),
     "an optimiser": (lambda: finished().build().trained_by("adam"), ("adam", "adamw")),
-    "a norm of nothing": (lambda: finished().build().trained_by(clip=0.0), (0.0,)),
-    "decay": (lambda: finished().build().trained_by(decay_on="biases"), ("biases", "all", "weights")),  # type: ignore[arg-type]
     "a frozen layer": (lambda: finished().build().trained_by(frozen=["conv*"]), ("conv*", "fc1.w", "fc1.b")),
     "all frozen": (lambda: finished().build().trained_by(frozen=["fc*"]), ("2 parameters", "!fc1")),
     "ranks before the optimiser": (
         lambda: finished().build().data_parallel(2).trained_by("adamw"), ("net", 2, "trained_by"),
     ),
-    "no ranks": (lambda: finished().build().data_parallel(0), (0, "1")),
     "an input that nothing reads": (
         lambda: [b := builder(), b.add_input("unread", (2, 3, 4, 4)), b.fc(3, after=b.input), b.softmax(), b.build()],
         ("unread",),
@@ -404,17 +370,6 @@ def test_a_transposed_convolution_undoes_a_convolutions_shape_and_keeps_its_vari
     assert spread(layer, (4, 6, 3, 3)) == pytest.approx((2 / (4 * 9 / 4)) ** 0.5)
 
 
-@pytest.mark.slow
-def test_wide_forks_are_built_in_linear_time_too() -> None:
-    """A map with thousands of readers: looked up one by one in a list they would take a minute."""
-    b = Builder("wide", (1, 1, 1, 1), SUPERNEURONS)
-    b.join(*[b.relu(after=b.input) for _ in range(20_000)])
-    b.fc(2)
-    b.softmax()
-    network = b.build()
-    assert len(network.layer("input.fork").branches) == 20_000 and len(network.steps) == 2 * 20_004
-
-
 def test_describing_and_building_do_not_import_numba() -> None:
     """It takes longer than planning a network, and only running one needs it."""
     use = "from refimpl.names.networks import build; build('tiny-resnet').inference()"
@@ -459,11 +414,6 @@ def test_a_misspelt_layer_or_option_is_one_line_that_says_what_to_write(ask: Any
     with pytest.raises((AttributeError, NetworkError)) as refused:
         ask(Builder("mine", (1, 3, 8, 8)))
     assert says in str(refused.value) and "\n" not in str(refused.value)
-
-
-def test_every_layer_the_builder_has_is_offered() -> None:
-    methods = {name for name in dir(Builder) if not name.startswith("_")}
-    assert methods == {*LAYERS, "add_input", "share", "build"}
 
 
 @pytest.mark.parametrize("kind", [kind for kind, traits in TRAITS.items() if not traits.opaque])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-import pytest
-
 from refimpl.names.networks import build
 from refimpl.network import VDNN, Builder
 from refimpl.network.accounting import SummaryRow, summary, total
@@ -47,15 +45,3 @@ def test_totals_are_the_networks() -> None:
         assert sums.map_bytes == sum(tensor.nbytes for tensor in maps) + network.input.nbytes
     fork = next(row for row in rows if row.kind == "fork")
     assert fork.map_bytes == 2 * 4 * 4 * 64 * 56 * 56
-
-
-@pytest.mark.vdnnpp
-def test_a_fused_relu_is_part_of_its_layers_row() -> None:
-    for name in ("alexnet:vdnnpp", "vgg16:vdnnpp", "tiny-inception:vdnnpp"):
-        network = build(name, 2)
-        rows = summary(network)
-        assert len(rows) == 1 + len(network.layers)
-        assert [row.relu for row in rows[1:]] == [layer.has_relu for layer in network.layers]
-        assert any(row.relu for row in rows) and {row.kind for row in rows if row.relu} <= {"conv", "fc"}
-        assert rows[-1].in_place and rows[-1].map_bytes == 0  # softmax works in place on the last FC's output
-    assert not any(row.relu for row in summary(build("vgg16", 2)))

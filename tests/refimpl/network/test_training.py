@@ -16,7 +16,6 @@ from kernels.checks import reference
 from refimpl.names.networks import lenet, tiny_inception, tiny_resnet, tiny_vgg
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Network
 from refimpl.network.conventions import VDNNPP
-from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import every_option, networks
 from tests.refimpl.plainly import SETTINGS, Arrays, draw_batch, new_state, run_plainly
 
@@ -158,32 +157,3 @@ def test_drawn_networks_train_as_pytorch_does(network: Network) -> None:
     run_plainly(network, state, images, labels, SETTINGS)
     difference, where = worst(state, expected)
     assert difference < 1e-3, f"{where} differs by {difference:.1e}"
-
-
-def test_the_plain_run_notices_a_call_that_does_not_keep_its_word() -> None:
-    """What it says is checked, or it could not be an oracle."""
-
-    def broken(change: Callable[[Any], None]) -> None:
-        network = small("lenet", "vdnn")
-        change(network)
-        images, labels = draw_batch(network)
-        run_plainly(network, new_state(network), images, labels, SETTINGS)
-
-    def forgets_a_write(network: Network) -> None:
-        call = network.steps[2].calls[0]  # the pooling's
-        call.writes = ()
-
-    def says_reads_but_changes(network: Network) -> None:
-        call = network.steps[1].calls[0]  # the ReLU's, in place
-        call.reads, call.updates = call.updates, ()
-
-    def says_writes_but_fills_nothing(network: Network) -> None:
-        call = network.steps[1].calls[0]
-        call.writes = (network.predictions,)
-
-    with raises_naming(KeyError, "pool1"):
-        broken(forgets_a_write)
-    with raises_naming(AssertionError, "conv1"):
-        broken(says_reads_but_changes)
-    with raises_naming(AssertionError, "predictions"):
-        broken(says_writes_but_fills_nothing)

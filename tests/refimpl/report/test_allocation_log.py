@@ -44,25 +44,6 @@ def test_a_line_is_read_as_rmm_means_it(tmp_path: Path) -> None:
     ]
 
 
-def test_older_ways_of_writing_are_understood(tmp_path: Path) -> None:
-    path = log(
-        tmp_path,
-        "140573312345856,1634567890.5,allocate,0x7f8a40000000,1024,0x7f8a38001020",
-        "140573312345856,00:00:02:250000,deallocate,0x7f8a40000000,1024,0x7f8a38001020",
-    )
-    allocate, free = read_rmm(path)
-    assert (allocate.action, allocate.seconds) == ("allocate", 1634567890.5)
-    assert (free.action, free.seconds) == ("free", 2.25)
-
-
-def test_a_byte_order_mark_blank_lines_and_windows_ends_do_not_matter(tmp_path: Path) -> None:
-    path = tmp_path / "log.csv"
-    path.write_bytes(
-        b"\xef\xbb\xbf" + (HEADER + "\n1,00:00:00.000001,allocate,0x100,5,0\n\n").replace("\n", "\r\n").encode()
-    )
-    assert read_rmm(path) == [LoggedEvent("allocate", 0x100, 5, 1e-6, 0, 1)]
-
-
 @pytest.mark.parametrize(
     ("line", "says"),
     [
@@ -184,9 +165,3 @@ def test_what_is_odd_in_a_log_is_reported() -> None:
     )
     assert (result.unknown, result.unfreed, result.recorded_failures) == ([0, 4], [2], [5])
     assert result.statistics.held == 512 and result.asked_peak == 200
-
-
-def test_a_pointer_handed_out_again_before_its_free_was_written_down() -> None:
-    result = run(("allocate", 0x10, 600), ("allocate", 0x10, 100), ("free", 0x10, 600), ("free", 0x10, 100))
-    assert result.fits and (result.unknown, result.unfreed, result.statistics.held) == ([], [], 0)
-    assert run(("allocate", 0x10, 600), ("allocate", 0x10, 100), ("free", 0x10, 600)).unfreed == [1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import pickletools
 from collections import Counter
@@ -16,13 +15,12 @@ from refimpl.report.exports import (
     chrome_trace,
     rmm_events,
     torch_snapshot,
-    write_chrome_trace,
     write_rmm_log,
     write_torch_snapshot,
 )
 from refimpl.report.figures import KINDS, memory_curve, pool_size
 from refimpl.report.times import flows
-from tests.refimpl.report.programs import ALL, SMALL, compressing, evicting, offloading, sharing, timeline
+from tests.refimpl.report.programs import ALL, SMALL, evicting, timeline
 
 #: What each phase of event must have.
 REQUIRED = {
@@ -113,35 +111,6 @@ def test_counters_of_device_memory(make) -> None:
     assert max(totals) <= program.peak_bytes and totals[-1] == curve.total[-1]
     assert set(totals) <= set(curve.total.tolist())
     assert max(totals) > 0.8 * program.peak_bytes
-
-
-def test_the_hosts_threads_have_a_track_of_their_own() -> None:
-    names = {
-        event["args"]["name"]: event["tid"] for event in events(compressing, "M") if event["name"] == "thread_name"
-    }
-    work = [event for event in events(compressing, "X") if event["cat"] in ("compress", "decompress")]
-    assert work and {event["tid"] for event in work} == {names["stream host"]}
-    assert all(0 < event["args"]["stored_bytes"] < event["args"]["bytes"] for event in work)
-    counters = [event["args"]["wanted"] for event in events(compressing, "C") if event["name"] == "store bytes"]
-    assert min(counters) == 0 and 0 < max(counters) <= compressing().counts.stored_bytes
-    assert not [event for event in events(offloading, "C") if event["name"] == "store bytes"]
-
-
-@pytest.mark.parametrize("make", [offloading, sharing, compressing])
-def test_counters_of_pinned_memory(make) -> None:
-    counters = [event for event in events(make, "C") if event["name"] == "pinned bytes"]
-    times, held = [event["ts"] for event in counters], [event["args"]["wanted"] for event in counters]
-    assert times == sorted(set(times)) and min(held) >= 0 and held[-1] == 0
-    assert 0 < max(held) <= make().pinned_bytes
-
-
-def test_the_file_is_json_and_says_that_it_is_simulated(tmp_path) -> None:
-    path = tmp_path / "trace.json"
-    write_chrome_trace(path, evicting(), timeline(evicting))
-    document = json.loads(path.read_text(encoding="utf-8"))
-    assert document == chrome_trace(evicting(), timeline(evicting))
-    assert document["otherData"]["times"] == "simulated"
-    assert "simulated" in document["traceEvents"][0]["args"]["name"]
 
 
 # -- The memory snapshot -----------------------------------------------------------------------------------------------

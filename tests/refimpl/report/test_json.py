@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 
-from refimpl.memory.tiers import pinned_size
-from refimpl.network.accounting import network_wide_bytes
 from refimpl.planner import DoesNotFit, plan
 from refimpl.report.json import FIELDS, misfit_json, plan_json
 from refimpl.report.times import step_times
-from refimpl.vdnnpp.packing import packed_limit
 from tests.refimpl.modules import NetworkWide, machine, setup
-from tests.refimpl.report.programs import ALL, SMALL, baseline, compressing, offloading, timeline
+from tests.refimpl.report.programs import ALL, SMALL, baseline, timeline
 
 #: What the contract of the command names at least.
 CONTRACT = {
@@ -103,36 +100,6 @@ def test_the_figures_are_the_programs(make) -> None:
     assert {fate["tensor"] for fate in document["fates"]} == {tensor.name for tensor in program.fates}
 
 
-@pytest.mark.parametrize("make", SMALL)
-def test_holes_are_below_the_highest_address_and_an_allocation_may_go_above(make) -> None:
-    program = make()
-    document = plan_json(program, timeline(make))
-    peak = document["peak"]
-    assert peak["hole_bytes"] == program.arena_bytes - program.peak_bytes >= peak["largest_hole_bytes"] >= 0
-    assert (
-        document["largest_allocation_bytes"] >= program.setup.allocator.open(program.budget).size - program.arena_bytes
-    )
-
-
-def test_a_workspace_belongs_to_the_static_baseline() -> None:
-    program = offloading()
-    workspace = max(row.workspace_bytes for row in program.rows)
-    document = plan_json(program, timeline(offloading))
-    assert document["network_wide_bytes"] == network_wide_bytes(program.network, workspace)
-
-
-def test_compressed_maps_are_counted() -> None:
-    program = compressing()
-    document = plan_json(program, timeline(compressing))
-    work = [i for i in program.instructions if i.op == "compress"]
-    assert document["compressed_bytes"] == sum(i.nbytes for i in work) > 0
-    assert document["stored_bytes"] == sum(i.planned for i in work) < document["compressed_bytes"]
-    reserved = {i.tensor: pinned_size(packed_limit(i.nbytes)) for i in work}
-    assert document["store_bytes"] == sum(reserved.values()) > document["compressed_bytes"]
-    plain = plan_json(offloading(), timeline(offloading))
-    assert plain["compressed_bytes"] == plain["stored_bytes"] == plain["store_bytes"] == 0
-
-
 def test_what_does_not_fit_has_the_same_fields() -> None:
     network, wanted, on = baseline().network, setup(liveness=NetworkWide()), machine()
     budget = baseline().peak_bytes - 1
@@ -144,3 +111,12 @@ def test_what_does_not_fit_has_the_same_fields() -> None:
     assert document["fits"] is False and document["steps"] == [] and document["peak"] is None
     misfit = document["misfit"]
     assert misfit["layer"] in misfit["message"] and misfit["asked_bytes"] > misfit["largest_hole_bytes"]
+
+
+def test_what_does_not_fit_before_the_first_step_names_none() -> None:
+    network, wanted, on = baseline().network, setup(), machine()
+    with pytest.raises(DoesNotFit) as caught:
+        plan(network, wanted, on, 512)
+    document = misfit_json(network, wanted, on, 512, caught.value)
+    documented(document)
+    assert document["misfit"]["step"] is document["misfit"]["layer"] is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from refimpl.report.comparison import Compared, Spread, compared
 from refimpl.report.comparison_picture import comparison_picture
 from refimpl.report.figures import memory_curve
 from refimpl.report.memory_pictures import fullest, memory_picture, pool_picture
-from refimpl.report.timeline_picture import Bar, around_stall, bars, busy, lanes, timeline_picture
+from refimpl.report.timeline_picture import around_stall, bars, busy, timeline_picture
 from tests.messages import raises_naming
 from tests.refimpl.report.programs import SMALL, baseline, compressing, deep, evicting, offloading, sharing, timeline
 from tests.refimpl.report.svg import missing, written
@@ -128,15 +128,6 @@ def test_the_peak_is_marked_in_the_middle_of_its_time(make) -> None:
     assert x == pytest.approx(np.asarray(line.get_xdata(), dtype=float)[0])
 
 
-@pytest.mark.parametrize("make", SMALL)
-def test_a_step_is_at_its_number(make) -> None:
-    program = make()
-    places = style.step_axis(program)
-    assert (np.diff(places) >= 0).all()
-    for position, i in enumerate(program.instructions):
-        assert i.step - 0.5 <= places[position] <= i.step + 0.5
-
-
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=8))
 def test_shares_of_time_are_a_count_of_moments(gaps) -> None:
     spans, now = [], 0
@@ -179,17 +170,6 @@ def test_copies_of_other_tiers_than_the_hosts_are_marked() -> None:
     }
     plain = timeline_picture(offloading(), timeline(offloading))
     assert not any("tier" in text.get_text() for text in plain.legends[0].get_texts())
-
-
-@pytest.mark.parametrize(("letters", "upright", "flat"), [(3, 9, 16), (8, 9, 37), (9, 0, 41), (20, 0, 87)])
-def test_a_bars_name_is_drawn_where_it_has_room_upright_if_it_is_short(letters: int, upright: int, flat: int) -> None:
-    """Of letters 7 points high, 0.6 as wide, with a margin of 3; a panel has 11 inches × 0.9 of 72 points."""
-    axes, ends = Figure().subplots(), [*accumulate((0, 8, 9, 15, 16, 36, 37, 40, 41, 86, 87))]
-    lanes(axes, ["compute"], [Bar(0, "forward", "n" * letters, *of) for of in pairwise(ends)], 0.0, 11 * 72 * 0.9)
-    drawn = {text.get_position()[0]: text.get_rotation() for text in axes.texts}
-    for start, end in pairwise(ends):
-        way = 0 if end - start >= flat else 90 if upright and end - start >= upright else None
-        assert drawn.get((start + end) / 2) == way, end - start
 
 
 def test_the_closer_view_is_of_the_longest_stall() -> None:

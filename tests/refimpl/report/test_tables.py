@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,9 +17,8 @@ from rich.console import Console
 import refimpl
 from refimpl import report
 from refimpl.names.networks import build
-from refimpl.network.accounting import network_wide_bytes
 from refimpl.planner import DoesNotFit, plan
-from refimpl.report.comparison import Compared, compared, misfit, shortest
+from refimpl.report.comparison import Compared, Spread, compared, misfit, shortest
 from refimpl.report.tables import (
     WIDTH,
     Column,
@@ -32,7 +32,7 @@ from refimpl.report.tables import (
 )
 from refimpl.text import size
 from tests.refimpl.modules import machine, setup
-from tests.refimpl.report.programs import ALL, SMALL, baseline, compressing, evicting, offloading, timeline
+from tests.refimpl.report.programs import ALL, SMALL, baseline, evicting, offloading, timeline
 
 
 def fits_and_is_whole(table: Table) -> str:
@@ -63,14 +63,6 @@ def test_a_plans_figures() -> None:
     assert rows["live, at most"] == size(program.peak.live_bytes)
     assert rows["rebuilt"] == str(program.counts.recomputed_layers)
     assert rows["copy out, evicted"] == size(program.counts.evicted_bytes)
-
-
-def test_what_the_hosts_threads_compress_has_a_row() -> None:
-    program, line = compressing(), timeline(compressing)
-    (row,) = (row for row in plan_table(program, line).rows if row[0] == "compressed on the host")
-    assert row[1] == size(program.counts.compressed_bytes) and size(program.counts.stored_bytes) in row[2]
-    assert "16.0 GB/s" in row[2]  # the machine's, by its model
-    assert "compressed on the host" not in plan_table(offloading(), timeline(offloading)).text()
 
 
 def test_the_table_of_steps_says_which_algorithm() -> None:
@@ -113,29 +105,34 @@ def test_setups_side_by_side() -> None:
     assert table.rows[0][1:3] == [size(smaller.pool_bytes), size(smaller.peak_bytes)]
 
 
-def test_the_figures_compared() -> None:
-    program, line = offloading(), timeline(offloading)
-    one = compared("offload", program, line)
-    copies = [i for i in program.instructions if i.op == "copy out"]
-    assert one.out_bytes == sum(i.nbytes for i in copies) >= program.counts.offloaded_bytes > 0
-    assert one.fits and (one.seconds, one.stall) == (line.seconds, line.stall)
-    assert shortest([misfit_only()]) == 0.0
+def test_possible_machines_and_papers_have_their_sentences() -> None:
+    """How often the order of two rows is the model's, and why a paper's other policies are not its row."""
+    rows = several()
+    spans = [np.linspace(0.9 - 0.1 * k, 1.0 + 0.2 * k, 21) for k in range(len(rows))]
+    possible = [
+        dataclasses.replace(one, possible=one.seconds * span) for one, span in zip(rows[:-1], spans, strict=False)
+    ]
+    assert possible[0].possible is not None
+    spread = Spread.of([*possible, rows[-1]], (possible[0].possible, 0.5))
+    note = compare_table("possible", [*possible, rows[-1]], 0.5, spread).note
+    assert "5 to 95 %" in note and " is faster than " in note
+    missing = [Compared(name, 512, misfit="is too large") for name in ("no", "nor this")]
+    papers = [dataclasses.replace(one, paper=f"paper of {one.name}") for one in rows[:2]]
+    papers[0] = dataclasses.replace(papers[0], others=(rows[2], *missing))
+    note = compare_table("papers", papers).note
+    assert "no and nor this are too large" in note and f"{rows[2].name} takes" in note
 
 
-def misfit_only() -> Compared:
-    return Compared("nothing", 512, misfit="fails before the first step")
-
-
-def on_a_console(table: Table, width: int = WIDTH) -> str:
-    console = Console(file=io.StringIO(), width=width, color_system=None)
+def test_a_console_shows_the_same_lines_and_ranks_their_network() -> None:
+    network = build("tiny-resnet", 8).data_parallel(4, 1 << 14)
+    program = plan(network, setup(), machine(), 1 << 30)
+    table, console = (
+        plan_table(program, program.simulate()),
+        Console(file=io.StringIO(), width=WIDTH, color_system=None),
+    )
     console.print(table)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
-
-
-def test_a_console_shows_the_same_lines() -> None:
-    table = plan_table(evicting(), timeline(evicting))
-    assert on_a_console(table).splitlines() == table.text().splitlines()[2:]
+    assert console.file.getvalue().splitlines() == table.text().splitlines()[2:]  # type: ignore[attr-defined]
+    assert "on the network" in table.text() and "4 ranks" in table.text()
 
 
 @given(st.lists(st.lists(st.text("ab ", max_size=40), min_size=3, max_size=3), max_size=5), st.integers(28, 130))
@@ -180,11 +177,3 @@ def test_what_a_model_predicted_is_shown_where_one_did() -> None:
         program = refimpl.plan(network, policy, "titan-x", 0.8)
         assert {"predicted", "chosen"} & set(tried_table(program).head) == columns
         assert (columns != set()) == any(trial.predicted for trial in program.tried)
-
-
-def test_network_wide_memory_has_the_largest_workspace() -> None:
-    program = refimpl.plan(build("alexnet", 16), "vdnn-dyn", "titan-x")
-    workspaces = {row.workspace_bytes for row in program.rows}
-    assert len(workspaces) > 1
-    (cells,) = [row for row in plan_table(program, program.simulate()).rows if row[0] == "network-wide"]
-    assert cells[1] == size(network_wide_bytes(program.network, max(workspaces)))

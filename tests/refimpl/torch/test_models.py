@@ -5,10 +5,6 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import Any
-
 import pytest
 
 import refimpl
@@ -16,7 +12,6 @@ import refimpl
 torch = pytest.importorskip("torch")
 
 from refimpl.torch import Meter, Planned  # noqa: E402
-from refimpl.torch.exporting import as_it_trains  # noqa: E402
 from tests.refimpl.torch.small_models import MODELS, TEXT, at_half, beside, mib  # noqa: E402
 from tests.refimpl.torch.trained_modules import same  # noqa: E402
 
@@ -56,18 +51,3 @@ def test_a_model_trains_in_half_of_what_pytorch_holds(name: str, policy: str) ->
         if not lean:
             assert held == pytest.approx(predicted["held"], rel=0.01)
             assert peak == pytest.approx(predicted["peak"], rel=0.1)
-
-
-def test_transformers_is_told_that_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its masks are as in training, unless positions are given; after an error, too, it has its own functions again."""
-    masks: Any = ModuleType("transformers.masking_utils")
-    masks.is_torchdynamo_exporting = exporting = lambda: True
-    masks.find_packed_sequence_indices = packed = lambda positions: positions
-    monkeypatch.setitem(sys.modules, "transformers.masking_utils", masks)
-    module = torch.nn.Linear(2, 2)
-    with as_it_trains(module, [None], {}):
-        assert not masks.is_torchdynamo_exporting() and masks.find_packed_sequence_indices(7) is None
-    with pytest.raises(RuntimeError, match="the user's"), as_it_trains(module, [None], {"position_ids": None}):
-        assert not masks.is_torchdynamo_exporting() and masks.find_packed_sequence_indices(7) == 7
-        raise RuntimeError("the user's")
-    assert (masks.is_torchdynamo_exporting, masks.find_packed_sequence_indices) == (exporting, packed)

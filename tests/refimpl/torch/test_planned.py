@@ -216,19 +216,6 @@ def test_an_iteration_that_is_stopped_leaves_nothing(
     assert same(right, beside.iteration(beside.plain, model))
 
 
-def test_its_state_is_the_modules_own(beside: Beside, planned: dict[str, Planned]) -> None:
-    model = planned["vdnn-all"]
-    assert list(model.state_dict()) == list(beside.module.state_dict())
-    assert [name for name, _ in model.named_parameters()] == [name for name, _ in beside.module.named_parameters()]
-    model.load_state_dict(beside.module.state_dict())
-    model.eval()
-    assert not beside.module.training and not beside.module.norms[0].training
-    assert torch.equal(model(beside.x), beside.module(beside.x))
-    model.train()
-    assert beside.module.training and beside.module.norms[0].training
-    assert model.stem is beside.module.stem
-
-
 def test_a_change_of_a_saved_tensor_is_an_error_as_in_pytorch() -> None:
     class Wrong(nn.Module):
         def __init__(self) -> None:

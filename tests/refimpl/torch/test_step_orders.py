@@ -1,4 +1,4 @@
-"""Blocks and step orders alone, by hand: when bytes leave, when they are back, and which node carries out an order."""
+"""Step orders and copies alone, by hand: which node carries out an order, and when a copy is over."""
 
 from __future__ import annotations
 
@@ -8,109 +8,18 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from refimpl.torch import DeferredTransfers, PlannedError  # noqa: E402
-from refimpl.torch.blocks import BlockTable, StorageBlock  # noqa: E402
+from refimpl.torch import PlannedError  # noqa: E402
 from refimpl.torch.step_orders import FORMAT, NodeOrders, Orders, read_plan  # noqa: E402
 from refimpl.torch.transfers import Transfers, transfers_for  # noqa: E402
 from tests.messages import raises_naming  # noqa: E402
-
-
-@pytest.fixture
-def table() -> BlockTable:
-    return BlockTable(DeferredTransfers())
 
 
 def numbers(count: int = 6) -> Any:
     return torch.arange(count, dtype=torch.float32)
 
 
-class Filling:
-    """A run that adds one to the storage that it gets, or makes zeros."""
-
-    def __init__(self, count: int = 6) -> None:
-        self.count = count
-
-    def again(self, own: Any) -> Any:
-        made = torch.zeros(self.count) if own is None else torch.empty(0).set_(own, 0, (self.count,)) + 1
-        return made.untyped_storage()
-
-
 def listed(storage: Any) -> list[float]:
     return torch.empty(0).set_(storage, 0, (storage.nbytes() // 4,)).tolist()  # type: ignore[no-any-return]
-
-
-def block_of(table: BlockTable, tensor: Any) -> StorageBlock:
-    found = table[tensor]
-    assert found is not None
-    return found
-
-
-def test_a_storage_is_one_block_until_it_is_let_go(table: BlockTable) -> None:
-    weight, x = numbers(), numbers()
-    table.fixed = {weight.untyped_storage()._cdata}
-    table.operator = "an operator"
-    block = block_of(table, x)
-    assert table[weight] is None and table[x] is block and table[x[2:].view(2, 2)] is block
-    assert (block.nbytes, block.made_by, block.map, block.version) == (24, "an operator", "", 0)
-    block.runs = [Filling()]
-    block.free()
-    assert table[x] is not block, "another may have its key from now on"
-    table.forget(block)
-    assert table[x] is table[x]
-
-
-def test_a_copy_starts_when_it_is_known_that_backward_reads_the_block(table: BlockTable) -> None:
-    x = numbers()
-    block, transfers = block_of(table, x), table.transfers
-    block.offload()
-    assert block.is_wanted and block.host is None and transfers.out_bytes == 0
-    saved = block.save(x[1:5].view(2, 2))
-    assert not block.is_wanted and transfers.out_bytes == 24 and block.copying == 1
-    block.offload()
-    assert transfers.out_bytes == 24, "it has a copy"
-    block.release()
-    assert block.storage is not None and block.leaving == "release", "the copy is under way"
-    transfers.wait(block.copying)
-    block.release()
-    assert block.storage is None and block.leaving == "" and saved.tensor is None
-    assert table.held() == 0
-    block.recompute()
-    assert block.storage is None, "it has a copy, which prefetch brings"
-    back = saved.unpacked()
-    assert back.tolist() == [[1, 2], [3, 4]] and back.dtype == torch.float32 and transfers.in_bytes == 24
-    block.prefetch()
-    assert transfers.in_bytes == 24, "it is there"
-    assert table.held() == 0, "forgotten, as another storage may have its key"
-
-
-def test_a_block_is_freed_at_once_and_waits_for_its_copy(table: BlockTable) -> None:
-    block = block_of(table, numbers())
-    block.free()
-    block.release()
-    block.prefetch()
-    assert block.storage is not None, "there is no copy, and no run that computes it"
-    block.saved = True
-    block.offload()
-    block.free()
-    assert block.storage is None and table.transfers.waits == 1 and block.copying is None  # type: ignore[attr-defined]
-    assert listed(block.have()) == [0, 1, 2, 3, 4, 5] and block.copying is None
-    block.free()
-    assert block.storage is None and listed(block.have())[-1] == 5, "the copy on the host serves again"
-
-
-def test_what_was_saved_and_then_changed_is_an_error_with_both_versions(table: BlockTable) -> None:
-    x = numbers()
-    block = block_of(table, x)
-    saved = block.save(x)
-    assert saved.unpacked().tolist() == x.tolist()
-    x.add_(1)
-    with raises_naming(RuntimeError, "(6,)", "version 0", "version 1"):
-        saved.unpacked()
-    block.version = x._version
-    block.runs = [Filling()]
-    block.free()
-    with raises_naming(RuntimeError, "(6,)", "version 0", "version 1"):
-        saved.unpacked()
 
 
 # -- the orders of a plan ----------------------------------------------------------------------------------------------
