@@ -31,6 +31,7 @@ BOUNDED = ("lenet", "tiny-vgg")  #: whose lower bound takes a moment
 STEPS = 2  #: of training
 PAPERS = tuple(f"refimpl.{paper}" for paper in ("vdnn", "vdnnpp", "superneurons", "accudnn", "combined"))
 Check = tuple[float, str]  #: the share of the points, and why
+NOTHING: Check = (0.0, "no program; fits says why")
 
 
 # -- a submission ------------------------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ def repeatable(plans: Sequence[Planned], setup: Setup) -> Check:
                 0.0,
                 f"{one.case}: another program the second time; a module keeps something, or reads a clock",
             )
-    return float(any(one.program for one in plans)), "the same programs in another order"
+    return (1.0, "the same programs in another order") if any(one.program for one in plans) else NOTHING
 
 
 def own_work(plans: Sequence[Planned], setup: Setup) -> Check:
@@ -132,7 +133,7 @@ def own_work(plans: Sequence[Planned], setup: Setup) -> Check:
         theirs = [one for one in bases if one.__module__.startswith(PAPERS)]
         if theirs or kind.__module__.startswith("refimpl."):
             return 0.0, f"{name} is the project's {(theirs or [kind])[0].__qualname__}; write your own"
-    return float(any(one.program for one in plans)), "the modules are the file's own"
+    return (1.0, "the modules are the file's own") if any(one.program for one in plans) else NOTHING
 
 
 def bits(plans: Sequence[Planned]) -> Check:
@@ -143,8 +144,8 @@ def bits(plans: Sequence[Planned]) -> Check:
         assert one.program
         if trained(one.program) != baseline_bits(one.case, tuple(sorted(one.program.algorithms.items()))):
             return 0.0, f"{one.case}: trained, its weights are not the baseline's"
-    names = " and ".join(str(one.case) for one in good) or "no small network"
-    return len(good) / len(small), f"{names} trained: the baseline's to the bit"
+    names = " and ".join(str(one.case) for one in good)
+    return (len(good) / len(small), f"{names} trained: the baseline's to the bit") if good else NOTHING
 
 
 def trained(program: Program) -> dict[str, bytes]:
@@ -166,6 +167,8 @@ def baseline_bits(case: LabCase, algorithms: tuple[tuple[str, str], ...]) -> dic
 def as_good(plans: Sequence[Planned], figure: Callable[[Program], float]) -> Check:
     """A figure is on average at most CLOSE times the paper's; twice as much has half of the points."""
     good = [one for one in plans if one.good and one.program]
+    if not good:
+        return NOTHING
     pairs = [(figure(one.program), figure(one.paper)) for one in good if one.program and one.paper]
     mean = fmean([ours / theirs for ours, theirs in pairs if theirs] or [1.0])
     why = f"{mean:.2f} × {plans[0].lab.paper.name}'s on average, in {len(good)} of {counted(len(plans), 'case')}"
