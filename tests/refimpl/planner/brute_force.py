@@ -264,10 +264,10 @@ class Run:
         self.accesses.append((node, 1, place, place + it.nbytes, out))
 
     def may_write(self, it: Copy | HostCopy, place: int) -> None:
-        """Nothing may write the batch's buffers, and only a result its own."""
+        """Nothing may write the batch's buffers, and only a result its own, from its beginning."""
         network = self.program.network
         for tensor, address in self.program.pinned.items():
-            mine = tensor is it.tensor and tensor not in (network.input, network.labels)
+            mine = tensor is it.tensor and place == address and tensor not in (network.input, network.labels)
             if not mine and place < address + tensor.nbytes and address < place + it.nbytes:
                 raise Fault("not its to write")
 
