@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import refimpl
 from refimpl.machine import TITAN_X, Machine
+from refimpl.names import least_budget
 from refimpl.names.budgets import BudgetError
 from refimpl.names.largest_batch import attempt, least_conceivable
-from refimpl.names.least_budget import MIB, alternatives, needed_by_baseline
+from refimpl.names.least_budget import MIB, alternatives, needed_by_baseline, remedies
 from refimpl.names.presets import baseline
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Setup
+from refimpl.vdnnpp.pool_search import FoundPool
 from tests.refimpl.modules import least_bytes
 
 
@@ -90,3 +93,42 @@ def test_what_would_fit_is_looked_for_once_the_message_is_read(monkeypatch: pyte
         refimpl.plan("lenet", "baseline", "titan-x", "1MiB")
     assert not looked
     assert str(caught.value).endswith(". Take less.") and str(caught.value) == str(caught.value) and len(looked) == 1
+
+
+def test_the_fastest_setup_that_fits_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three others: one does not fit, one is slower; searches for a pool are not asked where another fits."""
+    network, seconds = refimpl.networks.lenet(batch=8), {"slow": 3.0, "quick": 1.0, "searching": 0.5}
+    asked: list[str] = []
+    fit: set[str] = set()
+
+    def planned(network: Any, setup: Any, machine: Any, budget: int) -> Any:
+        asked.append(setup)
+        if setup == "unused tier":
+            raise refimpl.SetupError("it uses no tier")
+        return SimpleNamespace(planned_seconds=seconds[setup]) if setup in fit else None
+
+    others = [
+        ({"policy": name}, SimpleNamespace(allocator=FoundPool() if name == "searching" else None, quick=name))
+        for name in ("unused tier", "slow", "searching", "quick")
+    ]
+    monkeypatch.setattr(least_budget, "alternatives", lambda setup: iter(others))
+    monkeypatch.setattr(least_budget, "attempt", planned)
+    monkeypatch.setattr(least_budget, "least_budget", lambda *given: 5 * MIB)
+    monkeypatch.setattr(least_budget, "smaller_pool", lambda *given: None)
+    table: list[tuple[set[str], str | None, int]] = [
+        ({"slow", "quick", "searching"}, "quick", 3),
+        ({"slow"}, "slow", 3),
+        ({"searching"}, "searching", 4),
+        (set(), None, 4),
+    ]
+    for fitting, advised, asked_for in table:
+        asked.clear()
+        fit.clear()
+        fit.update(fitting)
+        found = remedies(network, baseline(), TITAN_X, 4 * MIB)
+        assert (found.cheapest and found.cheapest.changes["policy"]) == advised and len(asked) == asked_for
+        assert found.cheapest is None or found.cheapest.seconds == seconds[advised or ""]
+        assert (found.budget_bytes, found.least_bytes) == (4 * MIB, 5 * MIB)
+    assert asked[-1] == "searching"  # last
+    asked.clear()
+    assert remedies(network, baseline(), TITAN_X, 1).cheapest is None and not asked  # no setup can do with a byte
