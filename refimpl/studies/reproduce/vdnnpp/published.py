@@ -33,5 +33,6 @@ RAW_MIB: float = FIGURES.data["raw"]
 #: C.  Bytes, vDNN's synchronous order, no workspace: (network, batch, policy) → ideal, best fit, best fit and right
 #: placement; and the tries of the two.
 POOLS: dict[tuple[str, int, str], tuple[tuple[int, ...], tuple[int, ...]]] = {
-    (network, batch, policy): (tuple(nbytes), tuple(tries)) for network, batch, policy, nbytes, tries in FIGURES.data["pools"]
+    (network, batch, policy): (tuple(nbytes), tuple(tries))
+    for network, batch, policy, nbytes, tries in FIGURES.data["pools"]
 }
