@@ -56,9 +56,7 @@ def tight(network: Network, label: str, **modules: Any) -> Program:
     return least_plan(network, SETUPS[label].replace(**modules), MACHINE)
 
 
-@pytest.mark.parametrize(
-    ("name", "label"), diagonal([*NETWORKS, *(f"{name}:superneurons" for name in NETWORKS)], SETUPS)
-)
+@pytest.mark.parametrize(("name", "label"), diagonal(NETWORKS, SETUPS))
 def test_no_preset_changes_a_bit_and_the_peak_is_the_predicted(name: str, label: str) -> None:
     program = tight(build(name, sized(16, 4)), label)
     with trainer(program, backend=BACKEND, rate=RATE) as made:
