@@ -217,7 +217,7 @@ def test_an_iteration_takes_longer_by_the_seconds_of_its_calls() -> None:
     network = build("resnet50:superneurons", 32)
     machine = replace(K40C, allocate_seconds=3e-4, free_seconds=3e-4)
     study = speed.against_driver_calls(network, machine, stages.liveness())
-    assert study.calls == 2 * len(network.managed), "once each: the least workspace is none"
+    assert study.calls == 2 * len(network.managed), "once each: the least workspace has no bytes"
     assert study.seconds_driver - study.seconds_heap == pytest.approx(study.calls * 3e-4, rel=0.01)
     call = study.call_seconds_published
     again = replace(K40C, allocate_seconds=call, free_seconds=call)
