@@ -6,7 +6,6 @@
 #   make tutorials        make tutorials LAB=--no-browser               the notebooks; on an emulated GPU where one is wanted
 #   make test WORKERS=8   tests side by side      make test WORKERS=0   one after another
 #   make test-vdnn        one paper's tests: vdnn, vdnnpp, superneurons, accudnn, combined
-#   make faults AGAINST=TREE   the same faults in another tree too, for its own tests
 #   make mutants SEED=7 COUNT=20   20 random faults of that seed; by default 140 of seed 1
 #   make test-emulated SANITIZE=1   with AddressSanitizer in the emulated GPU's driver
 
@@ -98,7 +97,7 @@ campaign: $(TEST) ## run the long searches, and every property on newly drawn ex
 	@$(PY) $(PYTEST) -v -m "campaign or hypothesis"
 
 faults: $(TEST) ## plant faults in copies of the tree, one on each core at a time, and show which tests catch them
-	@$(PY) -m tests.faults.plant --write $(if $(AGAINST),--against $(AGAINST))
+	@$(PY) -m tests.faults.plant --write
 
 SEED ?= 1
 COUNT ?= 140

@@ -6,13 +6,6 @@ from tests.faults.fault import Fault
 
 FAULTS = (
     Fault(
-        "a network that PyTorch alone can run is not refused by a trainer",
-        "refimpl/backend/bound_program.py",
-        "if program.network.cannot_run:",
-        "if program.network.cannot_run is None:",
-        "tests/refimpl/importing/test_any_module.py",
-    ),
-    Fault(
         "the CPU runs instructions before the events they wait for",
         "refimpl/backend/orders.py",
         "if awaited is not None and awaited not in happened:",
@@ -30,10 +23,9 @@ FAULTS = (
     Fault(
         "a checkpoint of another shape is loaded",
         "refimpl/backend/checkpoint.py",
-        "if array.shape != tensor.shape or array.dtype",
-        "if array.size == 0 or array.dtype",
+        "if found.shape != tensor.shape or found.dtype",
+        "if found.dtype",
         "tests/refimpl/backend",
-        or_else=(("if found.shape != tensor.shape or found.dtype", "if found.dtype"),),
     ),
     Fault(
         "restoring a checkpoint does not restore the settings",
@@ -43,45 +35,10 @@ FAULTS = (
         "tests/refimpl/backend",
     ),
     Fault(
-        "a label one past the last class is accepted",
-        "refimpl/backend/batches.py",
-        "wrong = np.nonzero((given < 0) | (given >= classes))[0]",
-        "wrong = np.nonzero((given < 0) | (given > classes))[0]",
-        "tests/refimpl/backend",
-    ),
-    Fault(
-        "the images that fill up the last batch count in an evaluation",
-        "refimpl/backend/batches.py",
-        "        count = len(parts[0])\n",
-        "        count = batch\n",
-        "tests/refimpl/backend",
-    ),
-    Fault(
         "running averages are not put back after a loss that is NaN",
         "refimpl/backend/trainer.py",
         "            self.device.copy_in(address, host, nbytes)\n",
         "            pass\n",
-        "tests/refimpl/backend",
-    ),
-    Fault(
-        "the first weights do not depend on the tensor's name",
-        "refimpl/network/initial_state.py",
-        'f"{seed}/{name}".encode()',
-        'f"{seed}/".encode()',
-        "tests/refimpl/backend",
-    ),
-    Fault(
-        "an epoch's batches overlap",
-        "refimpl/backend/data.py",
-        "[place * batch : (place + 1) * batch]",
-        "[place : place + batch]",
-        "tests/refimpl/backend",
-    ),
-    Fault(
-        "a setting that has changed is not bound again",
-        "refimpl/backend/bound_program.py",
-        "if value != self._settings[name]}",
-        "if value is None}",
         "tests/refimpl/backend",
     ),
     Fault(
@@ -108,35 +65,6 @@ FAULTS = (
         slow=True,
     ),
     Fault(
-        "windows that are learnt from reach into the part of a text that is tested with",
-        "refimpl/backend/windows.py",
-        "return TextWindows(whole[:-tested], whole[-tested:], task)",
-        "return TextWindows(whole[: task.span - tested], whole[-tested:], task)",
-        "tests/refimpl/backend/test_windows.py",
-    ),
-    Fault(
-        "several inputs of a data file are shuffled each in its own way",
-        "refimpl/backend/named_data.py",
-        "both = ([array[chosen] for array in arrays] for arrays in (self.train_inputs, self.train_labels))",
-        "both = ([array[chosen[:: 1 - 2 * (i % 2)]] for i, array in enumerate(arrays)]\n"
-        "                for arrays in (self.train_inputs, self.train_labels))",
-        "tests/refimpl/backend/test_named_data.py",
-    ),
-    Fault(
-        "an evaluation weighs every batch alike, however few pixels count",
-        "refimpl/backend/trainer.py",
-        "counted * self.images / (len(labels) * self.counted)",
-        "1.0",
-        "tests/refimpl/backend/test_losses.py",
-    ),
-    Fault(
-        "targets are trained on whatever they are",
-        "refimpl/backend/batches.py",
-        '_refuse_not_finite("targets", given, layer.name)',
-        "pass",
-        "tests/refimpl/backend/test_losses.py",
-    ),
-    Fault(
         "every loss counts in full in the sum that is reported",
         "refimpl/backend/trainer.py",
         "output.layer.weight * float(np.mean(values(output.losses), dtype=np.float64))",
@@ -144,38 +72,10 @@ FAULTS = (
         "tests/refimpl/backend/test_several.py",
     ),
     Fault(
-        "a cosine forgets its warm-up",
-        "refimpl/backend/schedules.py",
-        "(iteration - warmup) / (t_max - warmup)",
-        "iteration / t_max",
-        "tests/refimpl/backend/test_learning.py",
-    ),
-    Fault(
-        "a resumed training forgets its schedule",
-        "refimpl/backend/trainer.py",
-        "        self.schedule = schedule\n",
-        "",
-        "tests/refimpl/backend/test_learning.py",
-    ),
-    Fault(
         "a rank looks at its own loss alone",
         "refimpl/backend/trainer.py",
         "if not np.isfinite(self._losses).all():",
         "if not np.isfinite(self._losses[self.communicator.rank]):",
         "tests/refimpl/parallel/test_communicators.py",
-    ),
-    Fault(
-        "the first rank does not say which rank failed",
-        "refimpl/backend/run_errors.py",
-        'super().__init__(f"rank {rank}: {why}")',
-        "super().__init__(why)",
-        "tests/refimpl/parallel/test_communicators.py",
-    ),
-    Fault(
-        "a script says that a wait implies what it does not order",
-        "refimpl/backend/no_waits.py",
-        "if one[2].get(earlier.stream, -1) >= place)",
-        "if one[2].get(earlier.stream, -1) >= 0)",
-        "tests/refimpl/backend/test_script.py",
     ),
 )

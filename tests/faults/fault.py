@@ -15,7 +15,6 @@ class Fault:
     new: str
     tests: str  #: arguments of pytest; what is there of them
     slow: bool = False  #: whether tests marked slow are needed
-    or_else: tuple[tuple[str, str], ...] = ()  #: other texts for `old` and `new`, where the code has been rewritten
 
     @property
     def room(self) -> str:

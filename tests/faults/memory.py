@@ -40,11 +40,4 @@ FAULTS = (
         "return nbytes // self.granularity * self.granularity or self.granularity",
         "tests/refimpl/memory",
     ),
-    Fault(
-        "the peak of a replayed log is its last value",
-        "refimpl/report/allocation_log.py",
-        "asked_peak = max(asked_peak, asked)",
-        "asked_peak = asked",
-        "tests/refimpl/report/test_allocation_log.py",
-    ),
 )

@@ -3,26 +3,26 @@
     python -m tests.faults.plant                     every fault, in copies of this tree
     python -m tests.faults.plant --only softmax      those whose room, file or words have it
     python -m tests.faults.plant --new               those that the table does not have yet
-    python -m tests.faults.plant --against TREE      another tree and its own tests too
     python -m tests.faults.plant --write             the table into tests/planted_faults.md
 
 A test suite is worth what it catches.  Every room of the project has a file of faults beside this one: a wait left out,
 a loop that ends one too early, the wrong producer, a checkpoint that is not checked.  For each the script replaces
 `old` by `new` in a copy of the tree, runs the tests named, and stops at the first that fails.  A fault that no test
 catches means that some capability has no test.  Each core has a copy of its own.  The test that the table names runs
-first, and the others only if it does not fail.
+first, and the others only if it does not fail.  A fault counts as caught if that test passes again without it.
 
-A fault counts as caught if that test passes again without it.
+The faults are chosen.  Of the papers' mechanisms, the combined search, the planner, its proof and the allocators all
+are here: those that the executor and `verify` are to catch.  Of every other room there is one fault a mechanism: of
+the kernels one of each way to be wrong (a border, a sum, a sign, a mask, a barrier, a race, a stale cache), not one a
+kernel.  Two faults that the same test catches in the same way are one.
 
-`old` occurs once in `file`.  Where the code has moved, the one other file that has it once is taken, and the table says
-which.  Of the tests named, those that a tree does not have are left out.
+`old` occurs once in `file`.  Where the code has moved, the one other file that has it once is taken.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -89,12 +89,11 @@ class Outcome:
 def place_of(fault: Fault, copy: Copy) -> tuple[Path, str] | None:
     """Where the fault goes, and the file's text with it: the file named, or the only other one that has `old`."""
     named = copy.place / fault.file
-    for old, new in ((fault.old, fault.new), *fault.or_else):
-        there = [path for path, text in copy.sources.items() if text.count(old) == 1]
-        if named in there or len(there) == 1:
-            path = named if named in there else there[0]
-            return path, copy.sources[path].replace(old, new)
-    return None
+    there = [path for path, text in copy.sources.items() if text.count(fault.old) == 1]
+    if named not in there and len(there) != 1:
+        return None
+    path = named if named in there else there[0]
+    return path, copy.sources[path].replace(fault.old, fault.new)
 
 
 def plant(before: Mapping[str, str], copy: Copy, fault: Fault) -> Outcome:
@@ -153,80 +152,53 @@ def confirm(copy: Copy, outcomes: list[Outcome]) -> None:
                 one.state = "not caught: without the fault, too, the test fails"
 
 
-def outcomes_in(root: Path, folder: Path, faults: list[Fault], workers: int, before: dict[str, str]) -> list[Outcome]:
-    """What becomes of each fault in a tree, several side by side."""
-    copies = Copies(root, folder, workers)
-    outcomes = copies.map(partial(plant, before), faults)
-    copies.map(confirm, [outcomes[i::workers] for i in range(workers)])
-    return outcomes
-
-
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
-def suite(root: Path) -> str:
-    """The name of a tree's suite in the table: of another tree, the commit that is checked out there."""
-    if root == ROOT:
-        return "this suite"
-    done = subprocess.run(["git", "-C", root, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    return f"the suite at {done.stdout.strip() or root.name}"
+def written() -> dict[str, str]:
+    """The table as it is: what caught each fault."""
+    lines = [line for line in TABLE.read_text("utf-8").splitlines() if line.startswith("|")][2:]
+    rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
+    return {what: cell for _, what, cell in rows}
 
 
-def written() -> dict[str, dict[str, str]]:
-    """The table as it is: for each suite the cell of each fault."""
-    lines = [line for line in TABLE.read_text("utf-8").splitlines() if line.startswith("|")]
-    head, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
-    titles = [title.removeprefix("caught by (").removesuffix(")") for title in head[2:]]
-    return {title: {row[1]: row[i] for row in rows if row[i]} for i, title in enumerate(titles, 2)}
-
-
-def table(columns: dict[str, dict[str, str]]) -> Iterator[str]:
+def table(cells: dict[str, str]) -> Iterator[str]:
     """The page, line by line."""
+    caught = sum(cell.startswith("`") for cell in cells.values())
     yield "# Planted faults"
     yield ""
-    yield "Written by `make faults`; a column of another tree by `make faults AGAINST=TREE`, and kept until that is run"
-    yield "again. Each row is one fault, planted alone in a copy of the tree, and the first test that failed."
-    yield "The files of `tests/faults/` say what was replaced by what."
+    yield "Written by `make faults`. Each row is one fault, planted alone in a copy of the tree, and the first test"
+    yield "that failed. The files of `tests/faults/` say what was replaced by what; `plant.py` there says how the"
+    yield "faults were chosen."
+    yield f"{caught} of {len(cells)} are caught."
     yield ""
-    for title, cells in columns.items():
-        planted = [cells[fault.what] for fault in FAULTS if fault.what in cells]
-        caught = sum(cell.startswith("`") for cell in planted)
-        yield f"- {title}: {caught} of {len(planted)} caught"
-    yield ""
-    yield "| room | fault | " + " | ".join(f"caught by ({title})" for title in columns) + " |"
-    yield "| --- " * (2 + len(columns)) + "|"
+    yield "| room | fault | caught by |"
+    yield "| --- | --- | --- |"
     for fault in FAULTS:
-        if any(row := [column.get(fault.what, "") for column in columns.values()]):
-            yield f"| {fault.room} | {fault.what} | {' | '.join(row)} |"
+        if fault.what in cells:
+            yield f"| {fault.room} | {fault.what} | {cells[fault.what]} |"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="WORD", help="faults whose room, file or words have it")
     parser.add_argument("--new", action="store_true", help="faults that the table does not have yet")
-    parser.add_argument("--against", type=Path, metavar="TREE", help="plant them in this tree too, for its own tests")
     parser.add_argument("--write", action="store_true", help=f"write the table into {TABLE.relative_to(ROOT)}")
-    parser.add_argument("--check", action="store_true", help="only say which faults could not be planted")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), metavar="N", help="copies side by side")
     options = parser.parse_args()
-    columns, missed = written(), []
-    known = columns[suite(ROOT)] if options.new else {}
+    known = {fault.what: cell for fault in FAULTS if (cell := written().get(fault.what))}
     chosen = [fault for fault in FAULTS if options.only in f"{fault.room} {fault.file} {fault.what}"]
-    chosen = [fault for fault in chosen if fault.what not in known]
-    for root in [ROOT, *([options.against.resolve()] if options.against else [])]:
-        cells = columns.setdefault(suite(root), {})
-        with tempfile.TemporaryDirectory(prefix="refimpl-faults-") as folder:
-            if options.check:
-                copy = Copy(root, Path(folder) / "0")
-                missed += [f"{fault.file}: {fault.what}" for fault in chosen if place_of(fault, copy) is None]
-                continue
-            before = {what: cell.strip("`") for what, cell in cells.items()}
-            outcomes = outcomes_in(root, Path(folder), chosen, options.workers, before)
-        missed += [fault.what for fault, one in zip(chosen, outcomes, strict=True) if one.state != "caught"]
-        cells |= {fault.what: one.cell for fault, one in zip(chosen, outcomes, strict=True)}
+    chosen = [fault for fault in chosen if not options.new or fault.what not in known]
+    before = {what: cell.strip("`") for what, cell in known.items()}
+    with tempfile.TemporaryDirectory(prefix="refimpl-faults-") as folder:
+        copies = Copies(ROOT, Path(folder), options.workers)
+        outcomes = copies.map(partial(plant, before), chosen)
+        copies.map(confirm, [outcomes[i :: options.workers] for i in range(options.workers)])
+    missed = [fault.what for fault, one in zip(chosen, outcomes, strict=True) if one.state != "caught"]
+    known |= {fault.what: one.cell for fault, one in zip(chosen, outcomes, strict=True)}
     if options.write:
-        TABLE.write_text("\n".join(table(columns)) + "\n", "utf-8")
-    print(f"{len(chosen)} faults" + "".join(f"\n  not {'planted' if options.check else 'caught'}: {w}" for w in missed))
+        TABLE.write_text("\n".join(table(known)) + "\n", "utf-8")
+    print(f"{len(chosen)} faults" + "".join(f"\n  not caught: {what}" for what in missed))
     return bool(missed)
 
 
