@@ -94,9 +94,8 @@ COMPRESSED = {
     "refimpl/planner/store.py": {"compressed_bytes"},
     "refimpl/report/json.py": {"compressed_bytes"},
 }
-#: Another file → its words for what is no map: the members of an .npz file, and a page's data.
+#: Another file → its words for what is no map: a page's data.
 ZIPPED = {
-    "refimpl/backend/npz.py": {"compress_size", "compress_type", "compressed"},
     "refimpl/report/page/document.py": {"compress"},
     "refimpl/report/page/model.js": {"DecompressionStream"},
     "refimpl/report/page/page.js": {"DecompressionStream"},

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from refimpl.backend.npz import Archive, Damaged, opened
+from refimpl.backend.npz import Damaged, read_arrays
 from refimpl.backend.run_errors import CheckpointError, RunError
 from refimpl.backend.schedules import Schedule
 from refimpl.files import replacing
@@ -26,8 +25,6 @@ from refimpl.text import shown
 
 FORMAT = 2
 ABOUT = "about"  #: no tensor of a state is named so: their names have a dot
-ABOUT_BYTES = 1 << 20  #: that `about` may take, and
-ABOUT_BYTES_TENSOR = 1 << 10  #: more for each tensor
 
 FLOAT = float(np.finfo(np.float32).max)
 #: The settings in a checkpoint that are the same for every optimiser: type, least, most.
@@ -68,42 +65,50 @@ def write(
         raise CheckpointError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-@contextmanager
-def _opened(path: str | Path) -> Iterator[Archive]:
-    """The checkpoint's archive; what cannot be read of it is a `CheckpointError`."""
+def _opened(path: str | Path) -> tuple[dict[str, Any] | None, dict[str, np.ndarray]]:
+    """What a file says of itself (None: it is not a checkpoint), and its arrays.  Raises a `CheckpointError`."""
     try:
-        with opened(path) as archive:
-            yield archive
+        arrays = read_arrays(path)
     except FileNotFoundError:
         raise CheckpointError(f"there is no checkpoint {path}") from None
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
     except Damaged as error:
-        raise CheckpointError(f"{path} is incomplete or damaged: {error}") from None
+        raise _damaged(path, error) from None
+    if ABOUT not in arrays:
+        return None, arrays
+    try:
+        about = json.loads(str(arrays.pop(ABOUT)))
+    except (ValueError, RecursionError):
+        about = None
+    if not isinstance(about, dict):
+        raise _damaged(path, f"{ABOUT} is not a JSON object")
+    return about, arrays
+
+
+def _damaged(path: str | Path, why: object) -> CheckpointError:
+    return CheckpointError(f"{path} is incomplete or damaged: {why}")
 
 
 def read(path: str | Path, network: Network) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """State and settings of a checkpoint that is complete and belongs to this network."""
-    with _opened(path) as archive:
-        if ABOUT not in archive.names:
-            raise CheckpointError(f"{path} is not a checkpoint: it has no {ABOUT!r}")
-        about = _about(archive, network)
-        if about.get("format") != FORMAT:
-            raise CheckpointError(f"{path} is a checkpoint of another format; this version reads {FORMAT}")
-        names = [name for name in archive.names if name != ABOUT]
-        other = about.get("network")
-        by = about.get("optimiser", "sgd")
-        if other == network.name and by != network.learning.optimiser:
-            raise CheckpointError(f"{path} was trained by {shown(by)}, not by {network.learning.optimiser}")
-        try:
-            check(str(path), network, {name: archive.header(name) for name in names})
-        except CheckpointError:
-            if other == network.name:
-                raise
-            raise CheckpointError(f"{path} is a checkpoint of {shown(other)}, not of {network.name}") from None
-        settings = _settings(about, network)
-        _algorithms(about, network)
-        arrays = {name: archive.read(name) for name in names}
+    about, arrays = _opened(path)
+    if about is None:
+        raise CheckpointError(f"{path} is not a checkpoint: it has no {ABOUT!r}")
+    if about.get("format") != FORMAT:
+        raise CheckpointError(f"{path} is a checkpoint of another format; this version reads {FORMAT}")
+    other = about.get("network")
+    by = about.get("optimiser", "sgd")
+    if other == network.name and by != network.learning.optimiser:
+        raise CheckpointError(f"{path} was trained by {shown(by)}, not by {network.learning.optimiser}")
+    try:
+        check(str(path), network, arrays)
+    except CheckpointError:
+        if other == network.name:
+            raise
+        raise CheckpointError(f"{path} is a checkpoint of {shown(other)}, not of {network.name}") from None
+    settings = _settings(path, about, network)
+    _algorithms(path, about, network)
     if about.get("checksums") != {name: _checksum(array) for name, array in arrays.items()}:
         raise CheckpointError(f"{path} is damaged: a tensor differs from what was saved")
     return arrays, settings
@@ -111,8 +116,8 @@ def read(path: str | Path, network: Network) -> tuple[dict[str, np.ndarray], dic
 
 def algorithms(path: str | Path, network: Network) -> dict[str, str] | None:
     """The algorithms that a checkpoint's state was trained with, by the names of calls; None: it does not say."""
-    with _opened(path) as archive:
-        return _algorithms(_about(archive, network), network) if ABOUT in archive.names else None
+    about, _ = _opened(path)
+    return _algorithms(path, about or {}, network)
 
 
 def without_algorithm(network: Network, found: Mapping[str, str]) -> list[str]:
@@ -121,12 +126,12 @@ def without_algorithm(network: Network, found: Mapping[str, str]) -> list[str]:
     return [call.name for call in calls if call.choosable and call.name not in found]
 
 
-def check(where: str, network: Network, arrays: Mapping[str, Any]) -> None:
+def check(where: str, network: Network, arrays: Mapping[str, np.ndarray]) -> None:
     """Raise a CheckpointError unless these are all tensors of a state of this network, each in its shape.
 
     Args:
         where: where they come from, for the message.
-        arrays: by name, anything with a `shape` and a `dtype`.
+        arrays: by name.
     """
     expected = {tensor.name: tensor for tensor in state_tensors(network)}
     for name in expected.keys() - arrays.keys():
@@ -146,45 +151,31 @@ def _checksum(array: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
 
 
-def _about(archive: Archive, network: Network) -> dict[str, Any]:
-    header = archive.header(ABOUT)
-    most = ABOUT_BYTES + ABOUT_BYTES_TENSOR * len(state_tensors(network))
-    if header.shape != () or header.dtype.kind != "U" or header.nbytes > most:
-        raise Damaged(f"{ABOUT} is {header.dtype} of shape {header.shape}, not a text of at most {most} bytes")
-    try:
-        about = json.loads(str(archive.read(ABOUT)))
-    except (ValueError, RecursionError):
-        about = None
-    if not isinstance(about, dict):
-        raise Damaged(f"{ABOUT} is not a JSON object")
-    return about
-
-
-def _algorithms(about: Mapping[str, Any], network: Network) -> dict[str, str] | None:
+def _algorithms(path: str | Path, about: Mapping[str, Any], network: Network) -> dict[str, str] | None:
     """The algorithms, if there are any: older checkpoints have none."""
     if "algorithms" not in about:
         return None
     found = about["algorithms"]
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise Damaged("its algorithms are not names")
+        raise _damaged(path, "its algorithms are not names")
     if about.get("network") == network.name and (missing := without_algorithm(network, found)):
-        raise Damaged(f"it has no algorithm for {missing[0]}")
+        raise _damaged(path, f"it has no algorithm for {missing[0]}")
     return found
 
 
-def _settings(about: Mapping[str, Any], network: Network) -> dict[str, Any]:
+def _settings(path: str | Path, about: Mapping[str, Any], network: Network) -> dict[str, Any]:
     """The settings, each of its type and in its range; in older checkpoints the schedule is constant."""
     settings = about.get("settings")
     wanted = SETTINGS | dict.fromkeys(network.learning.rule.defaults, NUMBER)
     if not isinstance(settings, dict) or settings.keys() - SCHEDULE.keys() != wanted.keys():
-        raise Damaged(f"its settings are not {', '.join(wanted)}")
+        raise _damaged(path, f"its settings are not {', '.join(wanted)}")
     for name, (kind, least, most) in wanted.items():
         value = settings[name]
         if type(value) not in (int, kind) or not least <= value <= most:
-            raise Damaged(f"its {name} is {shown(value)}")
+            raise _damaged(path, f"its {name} is {shown(value)}")
     schedule = {name: settings.get(name, otherwise) for name, otherwise in SCHEDULE.items()}
     try:
         Schedule.parse(schedule["schedule"], int(schedule["warmup"]))
     except (RunError, ValueError, TypeError, AttributeError, OverflowError):
-        raise Damaged(f"its schedule is {shown(schedule)}") from None
+        raise _damaged(path, f"its schedule is {shown(schedule)}") from None
     return {name: kind(settings[name]) for name, (kind, _, _) in wanted.items()} | schedule

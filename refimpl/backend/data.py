@@ -14,7 +14,6 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -24,7 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from refimpl import text
-from refimpl.backend.npz import Archive, Damaged, opened
+from refimpl.backend.npz import Damaged, read_arrays
 from refimpl.backend.run_errors import DataError as DataError
 from refimpl.backend.windows import SyntheticTokens
 from refimpl.backend.windows import text_windows as text_windows  # data.text_windows
@@ -48,30 +47,14 @@ class DataWarning(UserWarning):
 class BatchSource(Protocol):
     """A source of batches."""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one image: channels, height, width."""
-
-    @property
-    def classes(self) -> int:
-        """Labels are 0 … classes - 1; 0: there are targets, and no classes."""
-
-    @property
-    def target(self) -> Target:
-        """What the labels are."""
-
-    @property
-    def label_shape(self) -> tuple[int, ...]:
-        """Of one image's labels or targets."""
-
     def per_epoch(self, batch: int) -> int:
         """Full batches in one epoch."""
 
-    def batch(self, batch: int, iteration: int, seed: int = 0) -> Batch:
+    def batch(self, batch: int, iteration: int, seed: int = 0) -> tuple[Any, Any]:
         """The batch of that iteration, counted from 0 through all epochs."""
 
 
-def batches(source: BatchSource, batch: int, epoch: int = 0, seed: int = 0) -> Iterator[Batch]:
+def batches(source: BatchSource, batch: int, epoch: int = 0, seed: int = 0) -> Iterator[tuple[Any, Any]]:
     """One epoch's batches, shuffled by seed and epoch.  What fills no batch is left out, in each epoch others."""
     count = source.per_epoch(batch)
     for iteration in range(epoch * count, (epoch + 1) * count):
@@ -83,12 +66,15 @@ def batches(source: BatchSource, batch: int, epoch: int = 0, seed: int = 0) -> I
 
 @dataclass(frozen=True)
 class Data:
-    """Images and labels in memory, some to train on and some to test with."""
+    """Images and labels in memory, some to train on and some to test with.
 
-    train_images: np.ndarray  #: float32, (images, channels, height, width)
-    train_labels: np.ndarray  #: int32, (images,) or (images, height, width); or targets, float32
-    test_images: np.ndarray
-    test_labels: np.ndarray
+    Of a network with several inputs or losses each is a tuple: an array for each of them (`named_data`).
+    """
+
+    train_images: Any  #: float32, (images, channels, height, width)
+    train_labels: Any  #: int32, (images,) or (images, height, width); or targets, float32
+    test_images: Any
+    test_labels: Any
     classes: int  #: 0 where there are targets
 
     @property
@@ -105,17 +91,28 @@ class Data:
     def label_shape(self) -> tuple[int, ...]:
         return tuple(self.train_labels.shape[1:])
 
-    def per_epoch(self, batch: int) -> int:
-        if not 1 <= batch <= len(self.train_images):
-            raise DataError(
-                f"a batch of {batch} cannot be filled; there are {counted(len(self.train_images), 'image')} to train on"
-            )
-        return len(self.train_images) // batch
+    @property
+    def count(self) -> int:
+        """Images to train on."""
+        images = self.train_images
+        return len(images[0] if isinstance(images, tuple) else images)
 
-    def batch(self, batch: int, iteration: int, seed: int = 0) -> Batch:
+    def per_epoch(self, batch: int) -> int:
+        if not 1 <= batch <= self.count:
+            raise DataError(
+                f"a batch of {batch} cannot be filled; there are {counted(self.count, 'image')} to train on"
+            )
+        return self.count // batch
+
+    def batch(self, batch: int, iteration: int, seed: int = 0) -> tuple[Any, Any]:
         epoch, place = divmod(iteration, self.per_epoch(batch))
-        chosen = shuffled(len(self.train_images), epoch, seed)[place * batch : (place + 1) * batch]
-        return self.train_images[chosen], self.train_labels[chosen]
+        chosen = shuffled(self.count, epoch, seed)[place * batch : (place + 1) * batch]
+        return rows(self.train_images, chosen), rows(self.train_labels, chosen)
+
+
+def rows(arrays: Any, chosen: np.ndarray) -> Any:
+    """The images of these numbers, of an array or of each of several."""
+    return tuple(array[chosen] for array in arrays) if isinstance(arrays, tuple) else arrays[chosen]
 
 
 @lru_cache(maxsize=4)
@@ -134,18 +131,23 @@ def digits(seed: int = 0, target: Target = "image", share: float | None = None) 
     As labels a pixel every pixel of at least half the ink has its image's digit, and the others have 10; as targets
     the images themselves are to be computed again.
     """
-    package = find_spec("sklearn")
-    if package is None or package.origin is None:
-        raise DataError("the digits come with scikit-learn, which is not installed: pip install scikit-learn")
-    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"  # importing the package takes a second
-    *pixels, labels = np.loadtxt(file, delimiter=",", unpack=True)  # a row is 64 numbers up to 16, and the digit
-    images, labels = np.transpose(pixels).reshape(-1, 1, 8, 8) / 16, labels.astype(int)
+    images, labels = _digits()
     if target == "number":
         return arrays(images, targets=images, seed=seed, share=share)
     if target == "pixel":
         every = np.where(images[:, 0] >= 0.5, labels[:, None, None], 10)
         return arrays(images, every, classes=11, seed=seed, share=share)
     return arrays(images, labels, classes=10, seed=seed, share=share)
+
+
+@lru_cache(maxsize=1)
+def _digits() -> tuple[np.ndarray, np.ndarray]:
+    package = find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise DataError("the digits come with scikit-learn, which is not installed: pip install scikit-learn")
+    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"  # importing the package takes a second
+    *pixels, labels = np.loadtxt(file, delimiter=",", unpack=True)  # a row is 64 numbers up to 16, and the digit
+    return np.transpose(pixels).reshape(-1, 1, 8, 8) / 16, labels.astype(int)
 
 
 def arrays(
@@ -188,8 +190,8 @@ def arrays(
         raise DataError(f"test images and test {what} come together: give both, or neither")
     if test_images is None:
         trained, tested = held_back(len(images), seed, share)
-        test_images, test_labels = images[tested], labels[tested]
-        images, labels = images[trained], labels[trained]
+        images, test_images = images[trained], images[tested]
+        labels, test_labels = labels[trained], labels[tested]
     else:
         test_images, test_labels = _checked(test_images, test_labels, "test ", what, ignore_index)
         for name, test, others in (("images", test_images, images), (what, test_labels, labels)):
@@ -343,24 +345,20 @@ def load_npz(path: str | Path, seed: int = 0, validation: str | Path | float | N
 
 def _arrays_of(path: str | Path) -> dict[str, Any]:
     """What a file holds of `KEYS`."""
-    with _archive(path) as archive:
-        needed = KEYS[: 1 if "targets" in archive.names else 2]
-        missing = [key for key in needed if key not in archive.names]
-        if missing:
-            held = ", ".join(map(one_line, archive.names)) or "nothing"
-            raise DataError(f"{path} has no {' and no '.join(missing)}, only {held}; save with {SAVE}")
-        return _read(archive, str(path))
+    held = raw_arrays(path)
+    missing = [key for key in KEYS[: 1 if "targets" in held else 2] if key not in held]
+    if missing:
+        there = ", ".join(held) or "nothing"
+        raise DataError(f"{path} has no {' and no '.join(missing)}, only {there}; save with {SAVE}")
+    for name in NUMBERS:
+        number = held.get(name)
+        if number is not None and (number.shape != () or not np.issubdtype(number.dtype, np.integer)):
+            raise DataError(f"{path}: {name} is {number.dtype} of shape {number.shape}, not a whole number")
+    return {key: int(held[key]) if key in NUMBERS else held[key] for key in KEYS if key in held}
 
 
 def raw_arrays(path: str | Path) -> dict[str, np.ndarray]:
     """Everything that an .npz file holds, by name."""
-    with _archive(path) as archive:
-        return {one_line(name): archive.read(name) for name in archive.names}
-
-
-@contextmanager
-def _archive(path: str | Path) -> Iterator[Archive]:
-    """An .npz file, opened; whatever is wrong with it is one line."""
     try:
         with text.opened(path, sys.maxsize) as file:
             magic = file.read(6)
@@ -368,32 +366,13 @@ def _archive(path: str | Path) -> Iterator[Archive]:
             raise DataError(f"{path} holds a single array; save both: {SAVE}")
         if magic[:2] != b"PK":
             raise DataError(f"{path} is not an .npz file; create one with {SAVE}")
-        with opened(path) as archive:
-            yield archive
+        return {one_line(name): array for name, array in read_arrays(path).items()}
     except FileNotFoundError:
         raise DataError(f"there is no file {path}") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
     except Damaged as error:
         raise DataError(f"{path} cannot be read as .npz: {error}") from None
-
-
-def _read(archive: Archive, path: str) -> dict[str, Any]:
-    """The arrays of `KEYS`, unpacked once their types and shapes are known to be right."""
-    headers = {key: archive.header(key) for key in KEYS if key in archive.names}
-    for name in NUMBERS:
-        number = headers.get(name)
-        if number and (number.shape != () or not np.issubdtype(number.dtype, np.integer)):
-            raise DataError(f"{path}: {name} is {number.dtype} of shape {number.shape}, not a whole number")
-    for which, what in ((which, what) for which in ("", "test_") for what in ("labels", "targets")):
-        images, labels = headers.get(f"{which}images"), headers.get(f"{which}{what}")
-        if images and labels:
-            try:
-                _check_shapes(images, labels, which.replace("_", " "), what)
-            except DataError as error:
-                raise DataError(f"{path}: {error}") from None
-    found: dict[str, Any] = {key: archive.read(key) for key in headers}
-    return found | {name: int(found[name]) for name in NUMBERS if name in found}
 
 
 # -- synthetic ---------------------------------------------------------------------------------------------------------
@@ -425,12 +404,9 @@ class Synthetic:
             raise DataError(f"{self.classes} classes, {self.batches} batches: give at least one of each")
 
     def per_epoch(self, batch: int) -> int:
-        if batch < 1:
-            raise DataError(f"a batch of {batch}; give at least 1")
         return self.batches
 
     def batch(self, batch: int, iteration: int, seed: int = 0) -> Batch:
-        self.per_epoch(batch)
         random = np.random.default_rng((self.seed, seed, iteration))
         labels = random.integers(0, self.classes, batch, np.int32)
         images = random.standard_normal((batch, *self.shape), np.float32)

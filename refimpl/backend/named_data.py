@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 
 from refimpl.backend.batches import checked_batch
-from refimpl.backend.data import Synthetic, held_back, raw_arrays, shuffled
+from refimpl.backend.data import Data, Synthetic, held_back, raw_arrays, rows
 from refimpl.backend.run_errors import BatchError, DataError, NotFinite
 from refimpl.network import Network, Output
-from refimpl.text import counted
 
 Arrays = tuple[np.ndarray, ...]
 TEST = "test_"
@@ -36,42 +35,7 @@ def as_given(arrays: Sequence[np.ndarray]) -> Any:
     return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
 
-@dataclass(frozen=True)
-class NamedData:
-    """The arrays of a network's inputs and losses, some to train on and some to test with."""
-
-    train_inputs: Arrays
-    train_labels: Arrays
-    test_inputs: Arrays
-    test_losses: Arrays  #: what each loss compares with
-
-    def per_epoch(self, batch: int) -> int:
-        """Full batches in one epoch."""
-        count = len(self.train_inputs[0])
-        if not 1 <= batch <= count:
-            raise DataError(f"a batch of {batch} cannot be filled; there are {counted(count, 'image')} to train on")
-        return count // batch
-
-    def batch(self, batch: int, iteration: int, seed: int = 0) -> tuple[Any, Any]:
-        """The batch of that iteration, counted from 0 through all epochs."""
-        epoch, place = divmod(iteration, self.per_epoch(batch))
-        chosen = shuffled(len(self.train_inputs[0]), epoch, seed)[place * batch : (place + 1) * batch]
-        both = ([array[chosen] for array in arrays] for arrays in (self.train_inputs, self.train_labels))
-        inputs, labels = map(as_given, both)
-        return inputs, labels
-
-    @property
-    def test_images(self) -> Any:
-        """The test images, as a trainer takes them."""
-        return as_given(self.test_inputs)
-
-    @property
-    def test_labels(self) -> Any:
-        """Their labels, as a trainer takes them."""
-        return as_given(self.test_losses)
-
-
-def named_npz(network: Network, path: str | Path, validation: str | Path | float | None = None) -> NamedData:
+def named_npz(network: Network, path: str | Path, validation: str | Path | float | None = None) -> Data:
     """Data for this network from a file; see `load_npz`.
 
     Args:
@@ -87,16 +51,17 @@ def named_npz(network: Network, path: str | Path, validation: str | Path | float
         raise DataError(f"{path} has test images of its own, and --validation gives others: leave out one of them")
     if validation is not None and share is None:
         tested = _checked(network, raw_arrays(str(validation)), str(validation))
-        return NamedData(inputs, labels, *tested)
-    if has_tests:
+    elif has_tests:
         tests = {name.removeprefix(TEST): array for name, array in found.items() if name.startswith(TEST)}
-        return NamedData(inputs, labels, *_checked(network, tests, f"{path}, {TEST}…"))
-    try:
-        trained, tested_ones = held_back(len(inputs[0]), seed=0, share=share)
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
-    parts = [tuple(array[chosen] for array in some) for chosen in (trained, tested_ones) for some in (inputs, labels)]
-    return NamedData(parts[0], parts[1], parts[2], parts[3])
+        tested = _checked(network, tests, f"{path}, {TEST}…")
+    else:
+        try:
+            trained_ones, tested_ones = held_back(len(inputs[0]), seed=0, share=share)
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from None
+        tested = rows(inputs, tested_ones), rows(labels, tested_ones)
+        inputs, labels = rows(inputs, trained_ones), rows(labels, trained_ones)
+    return Data(*map(as_given, (inputs, labels, *tested)), classes=0)
 
 
 def _checked(network: Network, found: Mapping[str, np.ndarray], where: str) -> tuple[Arrays, Arrays]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from refimpl.backend.orders import awaited
+from refimpl.network import Tensor
 from refimpl.planner import CopyIn, CopyOut, Launch, Program, Record, Wait, Work
 from refimpl.planner.instructions import DEVICE
 
@@ -18,6 +19,7 @@ Seen = dict[int, int]  #: stream → the position of its last work that is order
 class Use(NamedTuple):
     """Bytes that a piece of work uses."""
 
+    tensor: Tensor | None  #: None: a workspace
     memory: str
     start: int
     end: int
@@ -96,10 +98,10 @@ def uses(work: Any) -> Iterator[Use]:
     if isinstance(work, Launch):
         for tensor, address in zip(work.call.operands, work.addresses, strict=True):
             changed = tensor in work.call.writes or tensor in work.call.updates
-            yield Use(DEVICE, address, address + tensor.nbytes, changed)
+            yield Use(tensor, DEVICE, address, address + tensor.nbytes, changed)
         if work.workspace is not None:
             start, nbytes = work.workspace
-            yield Use(DEVICE, start, start + nbytes, True)
+            yield Use(None, DEVICE, start, start + nbytes, True)
         return
     for region, written in ((work.source, False), (work.target, True)):
-        yield Use(region.memory, region.address, region.address + region.nbytes, written)
+        yield Use(work.tensor, region.memory, region.address, region.address + region.nbytes, written)

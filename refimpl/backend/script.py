@@ -25,7 +25,7 @@ from typing import Any
 from kernels.rungs import function_of
 from refimpl.backend.bound_program import refuse_foreign, rung_of
 from refimpl.backend.host_thread import host_stream
-from refimpl.backend.no_waits import no_waits
+from refimpl.backend.no_waits import Use, no_waits, uses
 from refimpl.backend.orders import awaited
 from refimpl.backend.plain_launches import PlainLaunches, Shaped
 from refimpl.backend.run_errors import RunError
@@ -40,7 +40,6 @@ from refimpl.backend.script_text import (
     START,
     TABLE,
     TRAIN,
-    TRAIN_SEVERAL,
     WITHOUT_GPU,
 )
 from refimpl.network import Setting, Step, Tensor
@@ -59,7 +58,7 @@ from refimpl.planner import (
     Wait,
     Work,
 )
-from refimpl.planner.instructions import COMPUTE, DEVICE, STORE
+from refimpl.planner.instructions import COMPUTE, DEVICE
 from refimpl.planner.listing import FUTURE
 from refimpl.text import size
 
@@ -115,11 +114,10 @@ class _Writer:
         self.streams = [f"{name}_stream" if name in ("out", "in") else name for name in program.streams]
         self.tables = dict(constants(self.network))
         self.families = {i.call.family for i in launches}
-        used = re.findall(r"\w+", ABOUT + HEAD + TABLE + HOST_THREAD + self.host_thread + START + TRAIN + TRAIN_SEVERAL)
+        used = re.findall(r"\w+", ABOUT + HEAD + TABLE + HOST_THREAD + self.host_thread + START + TRAIN)
         self._taken = {*used, *self.families, *self.streams, *dir(builtins), *keyword.kwlist}
         if self.plain:
             self._taken |= {"math", *self.plain.sources.functions, *self.plain.sources.constants}
-        self.several = len(self.network.given) > 2 or self.network.output.layer.weight != 1
         self._names: dict[Any, str] = {}
         for tensor, name in self._of_the_batch():
             reserved = name in ("images", "labels", "losses")
@@ -247,14 +245,11 @@ class _Writer:
             "host_thread": self.host_thread,
             "table": TABLE if self.tables else "",
             "residents": "\n".join(self._residents(firsts)),
-            "classes": self.network.output.classes,
-            **self._labels(),
-            "buffers": "\n".join([*self._buffers(), *(self._tables() if self.several else ())]),
+            "buffers": "\n".join([*self._buffers(), *self._tables()]),
             "finish": f"{INDENT * 2}while pieces:\n{INDENT * 3}pieces.pop(0).result()\n" * threads,
         }
         steps = "\n".join(line for number in range(len(self.network.steps) + 1) for line in self._step(number))
-        tail = START + (TRAIN_SEVERAL if self.several else TRAIN)
-        return Template(HEAD).substitute(fields) + steps + Template(tail).substitute(fields)
+        return Template(HEAD).substitute(fields) + steps + Template(START + TRAIN).substitute(fields)
 
     def _cuda(self, streams: int) -> dict[str, str]:
         """The imports and the names of what makes streams and events; the source of plain kernels."""
@@ -288,26 +283,6 @@ class _Writer:
             fields["schedule"] = f'RATE = LEARNING["rate"]\n\n\n{inspect.getsource(function)}\n\n'
             fields["scheduled"] = f'{INDENT * 2}LEARNING["rate"] = {schedule.shape}(iteration, RATE, {arguments})\n'
         return fields
-
-    def _labels(self) -> dict[str, str]:
-        """How the script speaks of the labels: what is wrong with some, what is right, and some of its own."""
-        output = self.network.output
-        if output.loss.target == "image":
-            return {
-                "labels": "labels", "wrong": "not 0 <= labels.min() <= labels.max() < CLASSES",
-                "right": "labels from 0 to {CLASSES - 1}", "drawn": "np.arange(len(images)) % CLASSES",
-            }  # fmt: skip
-        shape = "labels.shape[1:] != labels_pinned.shape[1:]"
-        if output.loss.target == "number":
-            right = "targets of shape {labels_pinned.shape[1:]}"
-            return {"labels": "targets", "wrong": shape, "right": right, "drawn": "np.full_like(labels_pinned, 0.5)"}
-        ignored = output.ignore_index
-        return {
-            "labels": "labels",
-            "wrong": f"{shape} or not (({ignored} == labels) | (0 <= labels) & (labels < CLASSES)).all()",
-            "right": f"labels a pixel from 0 to {{CLASSES - 1}}, or {ignored}",
-            "drawn": "np.arange(labels_pinned.size).reshape(labels_pinned.shape) % CLASSES",
-        }
 
     def _residents(self, firsts: Mapping[Tensor, tuple[float, float]]) -> Iterator[str]:
         """A line for each resident tensor; a weight has its gradient and the optimiser's states beside it."""
@@ -348,20 +323,21 @@ class _Writer:
                 end, last = address + tensor.nbytes, name
 
     def _tables(self) -> Iterator[str]:
-        """Of several inputs and losses: their buffers in pinned memory by the names that they have in data files."""
+        """The buffers of the inputs and losses in pinned memory, by the names that they have in data files."""
         network, at = self.network, self.program.pinned
-        several = len(network.outputs) > 1
-        losses = [(one.layer.name if several else self._labels()["labels"], one) for one in network.outputs]
+        losses = [(one.layer.name, one) for one in network.outputs]
+        if len(losses) == 1:
+            losses = [("targets" if network.output.loss.target == "number" else "labels", network.output)]
         given = {"images" if x is network.input else x.name: x for x in network.inputs}
         given |= {name: one.labels for name, one in losses}
         yield from ("", "# -- The batch, and its results")
         yield from table("GIVEN", {name: self.buffer(x, at[x]) for name, x in given.items()})
         classes = {name: (one.classes, one.ignore_index) for name, one in losses if one.loss.target != "number"}
         yield from table(
-            "CLASSES", {name: repr(pair) for name, pair in classes.items()}, "and the label that is ignored"
+            "CLASSES", {name: repr(pair) for name, pair in classes.items()}, "how many, and the label that is ignored"
         )
         pairs = {name: f"({self.buffer(one.losses, at[one.losses])}, {one.layer.weight!r})" for name, one in losses}
-        yield from table("LOSSES", pairs, "and the weight in their sum")
+        yield from table("LOSSES", pairs, "each with its weight in their sum")
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
@@ -439,31 +415,20 @@ class _Writer:
         if then.stream == self.host:
             what = "the thread"
         found = ""
-        for name, memory, start, end, writes in self._touched(awaited):
-            for other, other_memory, first, last_, overwrites in self._touched(then):
-                if memory == other_memory and start < last_ and first < end:
-                    if writes and not overwrites:
-                        return f"{what} reads {other}"
-                    if writes or overwrites:
-                        found = f"{what} writes {other}" + f" over {name}" * (name != other)
+        for used in uses(awaited):
+            for use in uses(then):
+                if used.clashes(use):
+                    name = self._called(use, then)
+                    if used.writes and not use.writes:
+                        return f"{what} reads {name}"
+                    before = self._called(used, awaited)
+                    found = f"{what} writes {name}" + f" over {before}" * (name != before)
         return found
 
-    def _touched(self, work: Any) -> Iterator[tuple[str, str, int, int, bool]]:
-        """The bytes that a piece of work uses: their name, memory, first and end, and whether it writes them."""
-        if isinstance(work, Launch):
-            call = work.call
-            for tensor, address in zip(call.operands, work.addresses, strict=True):
-                changed = tensor in call.writes or tensor in call.updates
-                yield self.name(tensor), DEVICE, address, address + tensor.nbytes, changed
-            if work.workspace is not None:
-                start, buffer = work.workspace[0], self.workspaces[work]
-                yield self.name(buffer), DEVICE, start, start + buffer.nbytes, True
-            return
-        for region, written in ((work.source, False), (work.target, True)):
-            if region.memory != STORE:  # which no other stream touches
-                on_device = region.memory == DEVICE
-                name = self.name(work.tensor) if on_device else self.buffer(work.tensor, region.address)
-                yield name, region.memory, region.address, region.address + region.nbytes, written
+    def _called(self, use: Use, work: Any) -> str:
+        """The name of the bytes that a piece of work uses."""
+        tensor = self.workspaces[work] if use.tensor is None else use.tensor
+        return self.name(tensor) if use.memory == DEVICE else self.buffer(tensor, use.start)
 
     def _launch(self, i: Launch, no_wait: str) -> Iterable[str]:
         step = self.step_of_call[i.call]
@@ -547,10 +512,12 @@ def packed(function: str, arguments: list[str], comment: str = "", indent: str =
 
 
 def table(name: str, values: Mapping[str, str], comment: str = "") -> Iterator[str]:
-    """A dictionary, an entry a line."""
-    yield f"{name} = {{" + f"  # {comment}" * bool(comment)
-    yield from (f"{INDENT}{quoted(key)}: {value}," for key, value in values.items())
-    yield "}"
+    """A dictionary on as many lines as it needs."""
+    entries = [f"{quoted(key)}: {value}" for key, value in values.items()]
+    lines = [f"{name} = {{{', '.join(entries)}}}"]
+    if len(lines[0]) > WIDTH:
+        lines = [f"{name} = {{", *filled(entries, INDENT), "}"]
+    return commented(lines, comment, "")
 
 
 def filled(parts: list[str], indent: str) -> Iterator[str]:

@@ -33,7 +33,7 @@ $about
 $imports
 import numpy as np
 $cuda
-SEED, CLASSES, LEARNING = $seed, $classes, $learning
+SEED, LEARNING = $seed, $learning
 
 # -- Memory, streams, events
 arena = cuda.device_array($arena, np.uint8)  # $arena_size of device memory
@@ -122,40 +122,9 @@ ${schedule}def start(given):
 
 '''
 
-#: With one input and one loss.
-TRAIN = '''def train(images, labels, steps):
-    """Learn from batch after batch of the arrays, again from their beginning at their end; yields the mean losses."""
-    batch, shape = len(images_pinned), images_pinned.shape[1:]
-    if images.shape[1:] != shape or len(images) < batch or $wrong:
-        sys.exit(f"give at least {batch} images of shape {shape}, with $right")
-    for iteration in range(steps):
-        first = iteration % (len(images) // batch) * batch
-        images_pinned[:], labels_pinned[:] = images[first : first + batch], labels[first : first + batch]
-${scheduled}        train_step(iteration)
-${finish}        cuda.synchronize()
-        yield float(losses_pinned.mean(dtype=np.float64))
-
-
-if __name__ == "__main__":
-    command = argparse.ArgumentParser()
-    command.add_argument("data", nargs="?", help="an .npz file with images and $labels (default: one drawn batch)")
-    command.add_argument("--steps", type=int, default=10)
-    command.add_argument("--start", metavar="FILE", help="an .npz file: a state, or a checkpoint (default: drawn)")
-    command.add_argument("--save", metavar="FILE", help="an .npz file for the last state")
-    given = command.parse_args()
-    start(np.load(given.start) if given.start else None)
-    images = np.random.default_rng(SEED).standard_normal(images_pinned.shape, np.float32)
-    data = np.load(given.data) if given.data else {"images": images, "$labels": $drawn}
-    for iteration, loss in enumerate(train(data["images"], data["$labels"], given.steps)):
-        print(f"iteration {iteration}: loss {loss!r}", flush=True)
-    if given.save:
-        np.savez(given.save, **{name: array.copy_to_host() for name, (array, _, _) in state.items()})
-'''
-
-#: With several: their arrays have names.
-TRAIN_SEVERAL = '''def train(data, steps):
+TRAIN = '''def train(data, steps):
     """Learn from batch after batch of the arrays, again from their beginning at their end; yields the losses' sums."""
-    batch, images = min(map(len, GIVEN.values())), min(map(len, data.values()))
+    batch, images = min(map(len, GIVEN.values())), min(len(data[name]) for name in GIVEN)
     for name, pinned in GIVEN.items():
         array, (classes, ignored) = data[name], CLASSES.get(name, (0, None))
         right = not classes or ((array == ignored) | (0 <= array) & (array < classes)).all()
@@ -180,14 +149,11 @@ if __name__ == "__main__":
     given = command.parse_args()
     start(np.load(given.start) if given.start else None)
     random = np.random.default_rng(SEED)
-    data = {
+    data = dict(np.load(given.data)) if given.data else {
         name: random.integers(0, CLASSES[name][0], pinned.shape) if name in CLASSES
         else random.random(pinned.shape, np.float32)
         for name, pinned in GIVEN.items()
     }
-    if given.data:
-        with np.load(given.data) as file:
-            data = {name: file[name] for name in GIVEN}
     for iteration, loss in enumerate(train(data, given.steps)):
         print(f"iteration {iteration}: loss {loss!r}", flush=True)
     if given.save:

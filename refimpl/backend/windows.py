@@ -21,7 +21,6 @@ import numpy as np
 from refimpl import text
 from refimpl.backend.run_errors import DataError
 from refimpl.network import Network
-from refimpl.network.kinds import Target
 from refimpl.text import counted
 
 #: Windows of tokens, int32, (windows, tokens); and labels of the same shape.
@@ -83,30 +82,8 @@ def _spans(tokens: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
 # -- a text ------------------------------------------------------------------------------------------------------------
 
 
-class OfWindows:
-    """What every source of windows says of them."""
-
-    task: WindowTask
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (self.task.tokens,)
-
-    @property
-    def classes(self) -> int:
-        return self.task.words
-
-    @property
-    def target(self) -> Target:
-        return "pixel"
-
-    @property
-    def label_shape(self) -> tuple[int, ...]:
-        return (self.task.tokens, 1)
-
-
 @dataclass(frozen=True)
-class TextWindows(OfWindows):
+class TextWindows:
     """Windows that begin anywhere in a text; its end is kept for testing."""
 
     train: np.ndarray  #: bytes
@@ -115,12 +92,9 @@ class TextWindows(OfWindows):
 
     def per_epoch(self, batch: int) -> int:
         """Batches that have about as many tokens as the text."""
-        if batch < 1:
-            raise DataError(f"a batch of {batch}; give at least 1")
         return max(1, len(self.train) // (batch * self.task.tokens))
 
     def batch(self, batch: int, iteration: int, seed: int = 0) -> TokenBatch:
-        self.per_epoch(batch)
         random = np.random.default_rng((seed, iteration))
         starts = random.integers(0, len(self.train) - self.task.span + 1, batch)
         return self.task.learnt_from(_spans(self.train, starts, self.task.span), random)
@@ -213,7 +187,7 @@ def _documentation() -> bytes:
 
 
 @dataclass(frozen=True)
-class SyntheticTokens(OfWindows):
+class SyntheticTokens:
     """Windows drawn on request: after every word comes another one that follows from it, nine times in ten.
 
     There is no end to them and nothing is stored: `batches` only says how many make an epoch.
@@ -229,12 +203,9 @@ class SyntheticTokens(OfWindows):
         return cls(WindowTask.of(network), seed=seed)
 
     def per_epoch(self, batch: int) -> int:
-        if batch < 1:
-            raise DataError(f"a batch of {batch}; give at least 1")
         return self.batches
 
     def batch(self, batch: int, iteration: int, seed: int = 0) -> TokenBatch:
-        self.per_epoch(batch)
         random = np.random.default_rng((self.seed, seed, iteration))
         following = np.random.default_rng((self.seed, 1 << 20)).permutation(self.task.words)
         spans = random.integers(0, self.task.words, (batch, self.task.span), np.int32)

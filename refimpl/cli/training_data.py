@@ -16,8 +16,8 @@ from refimpl.network import Network
 from refimpl.text import counted, offer
 
 if TYPE_CHECKING:
-    from refimpl.backend.data import BatchSource
-    from refimpl.backend.named_data import NamedData, NamedSynthetic
+    from refimpl.backend.data import BatchSource, Data
+    from refimpl.backend.named_data import NamedSynthetic
 
 #: What labels are → the data's words.
 LABELS = {"image": "a label an image", "pixel": "labels a pixel", "number": "targets"}
@@ -35,7 +35,7 @@ def data_for(options: argparse.Namespace, network: Network) -> tuple[Network, An
     return network_for(options, network, source_of(options.data, validation_of(options)))
 
 
-def windows_for(options: argparse.Namespace, network: Network) -> BatchSource | NamedData:
+def windows_for(options: argparse.Namespace, network: Network) -> BatchSource:
     """The data of a network that reads tokens: a text, or windows and their labels from an .npz file."""
     from refimpl.backend.named_data import named_npz
     from refimpl.backend.windows import SyntheticTokens, text_windows
@@ -90,7 +90,7 @@ def is_several(network: Network) -> bool:
     return len(network.inputs) > 1 or len({(one.loss, one.labels.shape) for one in network.outputs}) > 1
 
 
-def several_for(options: argparse.Namespace, network: Network) -> NamedData | NamedSynthetic:
+def several_for(options: argparse.Namespace, network: Network) -> Data | NamedSynthetic:
     """The data of a network of several inputs or losses."""
     from refimpl.backend.named_data import NamedSynthetic, named_npz, names_of
 

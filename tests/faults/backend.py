@@ -51,8 +51,8 @@ FAULTS = (
     Fault(
         "an exported script uploads the batch of another iteration",
         "refimpl/backend/script_text.py",
-        "first = iteration % (len(images) // batch) * batch",
-        "first = (iteration + 1) % (len(images) // batch) * batch",
+        "first = iteration % (images // batch) * batch",
+        "first = (iteration + 1) % (images // batch) * batch",
         "tests/refimpl/backend/test_script.py",
         slow=True,
     ),

@@ -6,12 +6,9 @@ import dataclasses
 import gc
 import threading
 from itertools import pairwise
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from refimpl.backend import CopiesLate, DeviceFailed, RunError, host_thread
 from refimpl.backend.host_thread import HostThread, HostWork, Piece, host_stream, work_to_await
@@ -23,7 +20,7 @@ from tests.messages import raises_naming
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trainer
 from tests.refimpl.modules import least_plan
 from tests.refimpl.plainly import draw_batch
-from tests.refimpl.planner.mutations import inserted, through_the_host
+from tests.refimpl.planner.mutations import inserted
 
 pytestmark = pytest.mark.vdnnpp
 
@@ -35,14 +32,6 @@ def program() -> Program:
     made = least_plan(build("tiny-vgg:vdnnpp", 8), presets.vdnnpp_all(), KEEPS_UP, 0.3)
     assert sum(isinstance(i, ToStore) for i in made.instructions) >= 2
     return made
-
-
-def test_pieces_are_done_in_order_by_one_thread() -> None:
-    thread, done = HostThread(), []
-    for i in range(50):
-        thread.start(Piece(str(i), lambda i=i: done.append((i, threading.current_thread().name))))  # type: ignore[misc]
-    thread.finish()
-    assert done == [(i, "host stream") for i in range(50)]
 
 
 def test_a_failure_is_told_and_what_stands_on_it_is_skipped() -> None:
@@ -90,25 +79,6 @@ def test_the_thread_ends_when_nobody_has_it_any_more() -> None:
     assert not worker.is_alive()
 
 
-@given(st.data())
-def test_before_it_waits_for_the_gpu_it_waits_for_the_pieces_that_streams_wait_for(draw: st.DataObject) -> None:
-    """Of all records of the thread that a stream has waited for by then, the latest counts; other streams' do not."""
-    from refimpl.backend.cuda_host import HostSide
-
-    records = draw.draw(st.sets(st.integers(0, 29)))
-    waits = draw.draw(st.dictionaries(st.integers(1, 30), st.integers(0, 29)))
-    position = draw.draw(st.integers(0, 31))
-    waited: list[Any] = []
-    side: Any = HostSide.__new__(HostSide)  # without a GPU: only what this question reads
-    side._awaited = waits
-    side._number = {record: number for number, record in enumerate(sorted(records), 1)}
-    side._pieces = {given: given for given in range(30)}
-    side._thread = SimpleNamespace(wait_for=waited.append)
-    side.wait_before(position)
-    needed = [record for wait, record in waits.items() if wait < position and record in records]
-    assert waited == [given for given in range(30) if any(given <= record for record in needed)]
-
-
 def earlier(program: Program, position: int) -> set[int]:
     """The slow twin: everything that is done before the work at `position`, by streams' order and waits alone."""
     recorded = {i.event: p for p, i in enumerate(program.instructions) if isinstance(i, Record)}
@@ -142,14 +112,6 @@ def test_nothing_runs_before_the_host_work_that_it_needs(program: Program) -> No
             asked += bool(host)
     assert asked
     assert all(isinstance(program.instructions[work], (ToStore, FromStore)) for work in waiting_for.values())
-
-
-def test_order_through_the_threads_without_any_work(program: Program) -> None:
-    relayed = through_the_host(program)
-    relayed.verify()
-    with trainer(relayed) as made:
-        made.step(*draw_batch(program.network))
-        assert differing(made.state(), plain_training(program, 1)) == []
 
 
 def test_one_map_in_two_places_of_the_store(program: Program) -> None:

@@ -38,13 +38,6 @@ def test_a_signal_is_heard_at_the_end_and_a_second_one_at_once(number: int, hear
     assert heard == [number, signal.SIGINT, number]
 
 
-def test_a_signal_is_heard_after_an_error_too(heard: list[int]) -> None:
-    with pytest.raises(ValueError), held_interrupts():
-        signal.raise_signal(signal.SIGINT)
-        raise ValueError
-    assert heard == [signal.SIGINT]
-
-
 @pytest.mark.parametrize("ignored", [signal.SIG_IGN, signal.SIG_DFL])
 def test_a_signal_that_python_does_not_handle_stays_so(ignored: Any) -> None:
     signal.signal(signal.SIGTERM, ignored)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from refimpl.backend import BatchError, NotFinite, Trainer
-from refimpl.backend.data import IGNORED, arrays, digits, load_npz, synthetic_for
-from refimpl.backend.run_errors import DataError
+from refimpl.backend.data import synthetic_for
 from refimpl.network import Builder, Network
 from refimpl.network.kinds import TRAITS
 from tests.messages import raises_naming
@@ -112,44 +110,12 @@ def test_targets_of_single_numbers_need_no_axes_of_one() -> None:
             made.step(images, np.zeros((4, 4), np.float32))
 
 
-# -- data --------------------------------------------------------------------------------------------------------------
-
-
-def test_labels_a_pixel_and_targets_beside_images(tmp_path: Path) -> None:
-    images = np.random.default_rng(0).random((10, 3, 4, 5), np.float32)
-    labels = np.random.default_rng(1).integers(0, 3, (10, 4, 5))
-    labels[:, 0] = 255
-    np.savez(tmp_path / "pixels.npz", images=images, labels=labels, ignore_index=255)
-    found = load_npz(tmp_path / "pixels.npz")
-    assert (found.target, found.label_shape, found.classes) == ("pixel", (4, 5), 3)
-    assert (found.train_labels[:, 0] == IGNORED).all() and (found.train_labels[:, 1:] >= 0).all()
-    np.savez(tmp_path / "targets.npz", images=images, targets=images[:, :1].astype(np.float64))
-    numbers = load_npz(tmp_path / "targets.npz")
-    assert (numbers.target, numbers.label_shape, numbers.classes) == ("number", (1, 4, 5), 0)
-    batch, targets = numbers.batch(4, 1)
-    assert np.array_equal(batch[:, :1], targets) and targets.dtype == np.float32
-    with raises_naming(DataError, "targets", "int64", "labels"):
-        arrays(images, targets=labels)
-    with raises_naming(DataError, "labels", "targets"):
-        arrays(images, labels, targets=images)
-    with raises_naming(DataError, "targets", 1, "image", 3):
-        arrays(images, targets=np.where(np.arange(10) == 3, np.nan, 0.0))
-    with raises_naming(DataError, "-7"):
-        arrays(images, np.where(labels == 255, -7, labels))
-    with raises_naming(DataError, "(10, 4)".replace(", ", "×").strip("()"), "(10,)", "pixel"):
-        arrays(images, labels[:, :, 0])
-
-
-def test_the_digits_and_synthetic_images_have_the_labels_that_a_loss_wants() -> None:
-    pixels = digits(target="pixel")
-    assert pixels.classes == 11 and pixels.label_shape == (8, 8)
-    numbers = digits(target="number")
-    assert np.array_equal(numbers.train_images, numbers.train_labels)
+def test_synthetic_images_have_the_labels_that_a_loss_wants() -> None:
     for loss in LOSSES:
         made = network(loss)
         source = synthetic_for(made)
         images, labels = source.batch(3, 5)
         assert images.shape == made.input.shape and labels.shape == made.labels.shape
         assert labels.dtype == np.dtype(made.labels.dtype) and len(np.unique(labels)) > 1
-        assert labels.min() >= (0 if loss != "mean_squared_error" else -9) and source.target == made.output.loss.target
+        assert labels.min() >= (0 if loss != "mean_squared_error" else -9)
     assert set(np.unique(synthetic_for(network("binary_cross_entropy")).batch(3, 0)[1])) == {0, 1}

@@ -31,8 +31,8 @@ def test_every_array_is_split_alike_and_batches_are_what_the_network_takes(tmp_p
     arrays = saved(tmp_path / "mine.npz")
     network = several()
     data = named_npz(network, tmp_path / "mine.npz")
-    assert [len(one) for one in (*data.train_inputs, *data.train_labels)] == [16] * 6
-    assert [len(one) for one in (*data.test_inputs, *data.test_labels)] == [4] * 6
+    assert [len(one) for one in (*data.train_images, *data.train_labels)] == [16] * 6
+    assert [len(one) for one in (*data.test_images, *data.test_labels)] == [4] * 6
     images, labels = data.batch(3, 7)
     place = [i for i, one in enumerate(arrays["images"]) if one.tobytes() == images[0][0].tobytes()]
     assert len(place) == 1
@@ -52,12 +52,12 @@ def test_test_images_are_in_the_file_or_in_another_or_a_share(tmp_path: Path) ->
     network, mine, other = several(), tmp_path / "mine.npz", tmp_path / "other.npz"
     saved(mine)
     tests = saved(other, 5, seed=1, prefix="test_")
-    assert len(named_npz(network, mine, validation=0.5).test_inputs[1]) == 10
+    assert len(named_npz(network, mine, validation=0.5).test_images[1]) == 10
     both = tmp_path / "both.npz"
     saved(both, 20, 0, **tests)  # type: ignore[arg-type]
     assert named_npz(network, both).test_labels[3].tobytes() == tests["test_main"].tobytes()
     theirs = saved(other, 7, seed=2)
-    assert named_npz(network, mine, validation=str(other)).test_inputs[0].tobytes() == theirs["images"].tobytes()
+    assert named_npz(network, mine, validation=str(other)).test_images[0].tobytes() == theirs["images"].tobytes()
     with raises_naming(DataError, "both.npz", "test images", "validation"):
         named_npz(network, both, validation=0.5)
 

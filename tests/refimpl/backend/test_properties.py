@@ -51,13 +51,6 @@ def test_training_comes_to_the_same_bits(
     holds(network, wanted, tightness, order, slow)
 
 
-@pytest.mark.slow
-@given(networks(layers=40, side=8), setups, st.sampled_from((0.0, 0.3)), orders, st.booleans())
-@settings(max_examples=6)
-def test_deep_networks_too(network: Network, wanted: Setup, tightness: float, order: LegalOrder, slow: bool) -> None:
-    holds(network, wanted, tightness, order, slow)
-
-
 @given(networks(layers=8), setups, orders)
 @settings(max_examples=10)
 def test_training_agrees_with_pytorch(torch: Any, network: Network, wanted: Setup, order: LegalOrder) -> None:
@@ -119,16 +112,3 @@ def test_evaluating_where_a_cache_evicts_and_the_host_compresses(
     """Inference may compress more than training does, and its store was once sized for training's alone."""
     with suppress(DoesNotFit, NotFinite):
         evaluates(network, wanted, tightness, order, dataclasses.replace(machine(link), host_rate=1e12))
-
-
-@pytest.mark.slow
-@given(networks(layers=8), st.lists(setups, min_size=2, max_size=3))
-@settings(max_examples=5)
-def test_every_set_up_starts_from_the_same_parameters(network: Network, several: list[Setup]) -> None:
-    from refimpl.backend import Trainer
-
-    states = []
-    for wanted in several:
-        with Trainer(least_plan(network, wanted, MACHINE), seed=3) as made:
-            states.append(made.state())
-    assert all(differing(states[0], state) == [] for state in states)

@@ -49,19 +49,6 @@ def test_an_iteration_is_pytorchs(tied: bool, how: dict[str, Any], torch: Any) -
     trains_as_in_torch(made, settings_of(made) | {"iteration": 0}, rungs=RUNGS)
 
 
-def test_a_shared_table_is_one_weight() -> None:
-    tied, apart = network(True), network()
-    assert apart.parameter_count - tied.parameter_count == 8 * WORDS
-    names = [tensor.name for tensor in tied.resident]
-    assert "embedding1.w" in names and not any(name.startswith("conv3") for name in names)
-
-
-def test_logits_their_softmax_and_their_gradient_are_one_buffer() -> None:
-    made = network()
-    large = [tensor for tensor in made.managed if tensor.shape == (3, WORDS, 20, 1)]
-    assert [tensor.name for tensor in large] == ["conv3"]
-
-
 def test_a_step_takes_labels_of_the_shape_of_tokens() -> None:
     made = network()
     program = plan(made, *small_setup(made))

@@ -14,14 +14,13 @@ import pytest
 
 from kernels.checks.arguments import KernelError
 from refimpl.backend import BatchError, CopiesLate, DeviceFailed, Drawn, NotFinite, RunError, Trainer
-from refimpl.backend.cpu import CpuDevice, CpuReplay
+from refimpl.backend.cpu import CpuReplay
 from refimpl.machine.cpu_costs import reference
 from refimpl.machine.cpu_model import with_costs
 from refimpl.machine.here import rough_cpu
 from refimpl.names.networks import build
 from refimpl.network import Builder
 from refimpl.planner import Allocate, DoesNotFit, Program
-from refimpl.planner.instructions import Instruction
 from refimpl.superneurons import LeastRecentlyUsed
 from refimpl.vdnnpp import Compressed
 from tests.messages import lacks, raises_naming
@@ -51,18 +50,8 @@ def one_line(error: Any) -> bool:
 # -- training and evaluating -------------------------------------------------------------------------------------------
 
 
-def test_it_learns(program: Program) -> None:
-    images, labels = draw_batch(program.network)
-    with Trainer(program, seed=1, rate=0.05) as made:
-        losses = [made.step(images, labels) for _ in range(40)]
-        evaluation = made.evaluate(images, labels)
-    assert losses[-1] < 0.2 * losses[0]
-    assert made.iteration == 40
-    assert evaluation.accuracy == 1
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tiny-convnext", "tiny-gpt", "tiny-llama", "tiny-se", "tiny-unet", "tiny-vit"])
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-unet"])
 def test_a_network_trains_with_plain_kernels_as_with_fast_ones(name: str) -> None:
     """In as little memory as possible each, of which the plain kernels need none as workspace."""
     network, losses = build(name, 2), {}
@@ -152,12 +141,11 @@ def branches() -> Program:
     return least_plan(b.build(), wanted, machine(1e6))
 
 
-@pytest.mark.parametrize("order", [None, CopiesLate()])
-def test_memory_is_enough_for_evaluating_too(order: Any) -> None:
+def test_memory_is_enough_for_evaluating_too() -> None:
     program = branches()
     network = program.network
     images, labels = draw_batch(network)
-    with trainer(program, order=order, poison=order is not None) as made:
+    with trainer(program, order=CopiesLate(), poison=True) as made:
         forward = made.inference
         assert forward is not None and forward.store_bytes > program.store_bytes
         assert made.device.store.size == forward.store_bytes
@@ -176,17 +164,6 @@ def test_no_evaluation_where_forward_alone_does_not_fit(program: Program, monkey
         made.step(*draw_batch(program.network))
         with raises_naming(RunError, 50):
             made.evaluate(*draw_batch(program.network))
-
-
-def test_memory_is_what_the_program_says(program: Program) -> None:
-    with trainer(program) as made:
-        assert made.recounted_peak == program.peak_bytes
-        assert isinstance(made.device, CpuDevice)
-        assert program.peak_bytes <= made.device.arena.size <= program.budget
-    fewer: list[Instruction] = [i for i in program.instructions if i.op != "allocate"]
-    with trainer(program) as made:
-        made.program = dataclasses.replace(program, instructions=fewer)
-        assert made.recounted_peak < program.peak_bytes  # counted, not copied
 
 
 def test_a_timeline_is_measured_and_leaves_the_state_as_it_was(program: Program) -> None:
@@ -215,14 +192,10 @@ def test_a_timeline_is_measured_and_leaves_the_state_as_it_was(program: Program)
     ("spoil", "match"),
     [
         (lambda x, y: (x[:2], y), ("(2, 2, 6, 6)", "(3, 2, 6, 6)")),
-        (lambda x, y: (x[:, :1], y), ("(3, 1, 6, 6)",)),
-        (lambda x, y: (x[0], y), ("(2, 6, 6)",)),
         (lambda x, y: (x.astype(np.float64), y), ("images", "float64", "float32", "images.astype")),
         (lambda x, y: (x, y[:2]), ("(2,)", 3)),
         (lambda x, y: (x, y.astype(np.float32)), ("labels", "float32", 0, 3)),
         (lambda x, y: (x, y * 0 + [0, 4, 0]), (4, 1, 0, 3)),
-        (lambda x, y: (x, y * 0 - 1), (-1, 0)),
-        (lambda x, y: (None, y), ("()",)),
     ],
 )
 def test_a_wrong_batch_is_refused_before_anything_runs(
@@ -238,14 +211,6 @@ def test_a_wrong_batch_is_refused_before_anything_runs(
             assert one_line(caught)
         assert made.iteration == 0
         assert differing(made.state(), new_state(program.network)) == []
-
-
-@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.int32])
-def test_labels_of_any_whole_type_and_images_of_any_layout_will_do(program: Program, dtype: Any) -> None:
-    images, labels = draw_batch(program.network)
-    with trainer(program) as made:
-        made.step(np.asfortranarray(images), labels.astype(dtype))
-        assert differing(made.state(), plain_training(program, 1)) == []
 
 
 def test_a_program_for_another_library_is_refused(program: Program) -> None:
@@ -293,9 +258,6 @@ def test_a_closed_trainer_says_so(program: Program) -> None:
             use()
 
 
-# -- memory that is refused --------------------------------------------------------------------------------------------
-
-
 # -- NaN and infinity --------------------------------------------------------------------------------------------------
 
 
@@ -317,14 +279,12 @@ def test_images_with_a_nan_are_refused_and_located(program: Program) -> None:
         assert differing(made.state(), new_state(program.network)) == []
 
 
-@pytest.mark.parametrize("order", [None, Drawn(3)], ids=["as listed", "drawn"])
 @pytest.mark.parametrize(
-    ("tensor", "value", "layer"),
+    ("tensor", "value", "layer", "order"),
     [
-        ("right.w", np.nan, "right"),
-        ("normal.gamma", np.inf, "normal"),
-        ("hidden.w", 3e38, "hidden"),
-        ("last.b", np.nan, "last"),
+        ("right.w", np.nan, "right", None),
+        ("normal.gamma", np.inf, "normal", Drawn(3)),
+        ("hidden.w", 3e38, "hidden", None),
     ],
 )
 def test_a_nan_that_appears_is_found_where_it_began(
@@ -395,11 +355,10 @@ def interrupting(made: Trainer, at: int, times: int = 1) -> None:
     replay._work[position].append(strike)
 
 
-@pytest.mark.parametrize("at", [0, -1])
-def test_ctrl_c_waits_for_the_end_of_the_iteration(program: Program, at: int) -> None:
+def test_ctrl_c_waits_for_the_end_of_the_iteration(program: Program) -> None:
     handler = signal.getsignal(signal.SIGINT)
     with trainer(program) as made:
-        interrupting(made, at)
+        interrupting(made, 0)
         with pytest.raises(KeyboardInterrupt):
             made.step(*draw_batch(program.network))
         assert signal.getsignal(signal.SIGINT) is handler
@@ -426,9 +385,6 @@ def test_a_second_ctrl_c_ends_it_at_once_and_the_trainer_knows(program: Program,
         made.replay._work[sorted(made.replay._bound.launches)[20]].pop()
         made.step(*draw_batch(program.network))
         assert differing(made.state(), plain_training(program, 1)) == []
-
-
-# -- faster algorithms -------------------------------------------------------------------------------------------------
 
 
 # -- weights by the names of where they came from ----------------------------------------------------------------------

@@ -127,20 +127,6 @@ def test_what_is_no_text_for_a_network_is_one_line(written: Callable[[bytes], Pa
         text_windows(lenet(), short)
 
 
-# -- what a trained network makes of it --------------------------------------------------------------------------------
-
-
-# -- how many, and of which text ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("source", [text_of_numbers(gpt), SyntheticTokens.of(gpt())], ids=["text", "synthetic"])
-@pytest.mark.parametrize("batch", [0, -2])
-def test_a_batch_of_no_window_is_refused(source: Any, batch: int) -> None:
-    with raises_naming(data.DataError, batch, 1):
-        source.batch(batch, 0)
-    assert SyntheticTokens.of(gpt()).per_epoch(3) == 100
-
-
 def test_the_windows_to_test_with_follow_each_other(written: Callable[[bytes], Path]) -> None:
     """Windows of 8 tokens, of which the next one is the last label: 26 bytes have three, 24 have two."""
     for count, windows_there in ((26, 3), (25, 3), (24, 2), (9, 1)):
