@@ -48,7 +48,7 @@ def named_npz(network: Network, path: str | Path, validation: str | Path | float
     has_tests = any(name.startswith(TEST) for name in found)
     inputs, labels = _checked(network, found, str(path))
     if validation is not None and has_tests:
-        raise DataError(f"{path} has test images of its own, and --validation gives others: leave out one of them")
+        raise DataError(f"{path} has test images of its own, and validation= gives others: leave out one of them")
     if validation is not None and share is None:
         tested = _checked(network, raw_arrays(str(validation)), str(validation))
     elif has_tests:

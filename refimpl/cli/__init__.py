@@ -27,7 +27,6 @@ from refimpl import __version__
 from refimpl.cli.completion import complete, words_to_complete
 from refimpl.cli.parallel import tell_ranks
 from refimpl.cli.parser import DONE, INTERRUPTED, Fail, Parser, error_line, own_code, status_of
-from refimpl.cli.shared_options import end_in_losses
 from refimpl.cli.terminal import tell
 
 __all__ = ["COMMANDS", "main", "parser", "status_of"]
@@ -134,7 +133,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options = command.parse_args(arguments)
             options.arguments = arguments
             prog = options.parser.prog
-            end_in_losses(options)
             return int(options.run(options))
         finally:
             sys.stdout.flush()

@@ -38,7 +38,7 @@ MAY_AGREE = ("out", "in", "rebuilt")  #: columns left out where all setups agree
 #: Columns left out where a line would be too long; `least` says who fits, too.
 WIDE = ("stalled", "live")
 NAME = 13  #: letters of a setup's name that stay in one line
-EFFORT = 200  #: plans that the search of the preset combined makes without --effort, where every paper has a row
+EFFORT = 200  #: plans that the search of the preset combined makes at most, where every paper has a row
 UNSPECIFIC = ("=none", "=yes", "=no")  #: a row is called by slot and module, where the module's name says nothing
 LEFT_OUT = ("steps", "fates")  #: of a plan's document, where there are many in one document
 ASKED = ("verify", "spread", "least", "json")  #: options that a row depends on
@@ -154,8 +154,8 @@ def run(options: argparse.Namespace) -> int:
             for own in could_be[number].tables([row for row, _ in rows]):
                 say("")
                 show_table(own)
-    if not options.setups and not options.effort:
-        wrapped(f"combined: the fastest of at most {EFFORT} plans; --effort N makes N, and can find a faster one.")
+    if not options.setups and "effort" not in resolve.searched(options):
+        wrapped(f"combined: the fastest of at most {EFFORT} plans; --set effort=N makes N, and can find a faster one.")
     for network in networks:
         resolve.say_share(options, network, machine)
     if picture:
@@ -358,12 +358,19 @@ def group_of(paper: str, options: argparse.Namespace) -> PaperGroup:
         except SetupError as error:
             refused.append((name, error))
             continue
-        made.append(replace(setup, effort=options.effort or EFFORT) if isinstance(setup, Combined) else setup)
+        made.append(with_effort(setup, options))
     given = modules(resolve.assigned(options))
     for setup in combinations(paper):
         with suppress(SetupError):
             made.append(setup.replace(**given))
     return PaperGroup(made, paper, tuple(refused))
+
+
+def with_effort(setup: Setup, options: argparse.Namespace) -> Setup:
+    """The setup; combined's search makes `EFFORT` plans where --set does not say how many."""
+    if not isinstance(setup, Combined) or "effort" in resolve.searched(options):
+        return setup
+    return replace(setup, effort=EFFORT)
 
 
 def short_name(setup: Setup, common: Collection[str] = ()) -> str:

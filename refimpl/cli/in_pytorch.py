@@ -5,17 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
 from refimpl.cli import resolve, shared_options
 from refimpl.cli.compare import (
-    EFFORT,
     PaperGroup,
     fit_to_width,
     row,
     title_of,
+    with_effort,
     with_least,
     without_agreement,
 )
@@ -111,9 +110,7 @@ def groups_of(options: argparse.Namespace) -> list[PaperGroup]:
                 raise
             groups.append(PaperGroup([], refused=((text, error),)))
             continue
-        if isinstance(setup, Combined) and not options.effort:
-            setup = replace(setup, effort=EFFORT)
-        groups.append(PaperGroup([setup]))
+        groups.append(PaperGroup([with_effort(setup, options)]))
     return groups
 
 

@@ -35,6 +35,14 @@ GONE = {
     "--momentum": "--optimiser sgd:momentum=M",
     "--decay": "--optimiser NAME:decay=D",
     "--decay-on": "--optimiser NAME:decay_on=weights",
+    "--clip": "--optimiser NAME:clip=NORM",
+    "--effort": "--set effort=N",
+    "--loss": "part of the network: FILE.onnx:=LOSS, FILE.onnx:NODE=LOSS,NODE=LOSS or FILE.py:make:=LOSS",
+    "--like": "--set like=FILE",
+    "--validation": "--data DATA,validation=FILE or SHARE",
+    "--save-every": "--save FILE,every=N",
+    "--export": "--save FILE.onnx",
+    "--verbose": "what every run of such a policy prints",
 }
 
 

@@ -33,7 +33,7 @@ EXAMPLES = (
     "refimpl plan vgg16 --batch 100 --workers 8 --network 1GB/s",
     "refimpl plan alexnet --policy vdnn-all --save-fates alexnet.fates",
     "refimpl plan alexnet --set fates=alexnet.fates --budget 1.3GiB",
-    "refimpl plan alexnet --policy combined --budget 1.3GiB --effort 500",
+    "refimpl plan alexnet --policy combined --set effort=500 --budget 1.3GiB",
     "refimpl plan vgg16 --batch 64 --optimiser adamw --freeze 'conv*'",
     "refimpl plan alexnet --picture alexnet.png --draw timeline",
 )

@@ -36,10 +36,11 @@ def network(options: argparse.Namespace, name: str | None = None) -> Network:
 
 
 def trained_by(options: argparse.Namespace, network: Network) -> Network:
-    """The network as --optimiser, --clip and --freeze have it learn; other commands lack these."""
+    """The network as --optimiser and --freeze have it learn; other commands lack these."""
     if "optimiser" not in options:
         return network
-    return network.trained_by(options.optimiser.name, options.clip, options.optimiser.decay_on, options.freeze)
+    learner = options.optimiser
+    return network.trained_by(learner.name, learner.clip, learner.decay_on, options.freeze)
 
 
 def data_parallel(options: argparse.Namespace, network: Network, ranks: int) -> Network:
@@ -50,26 +51,30 @@ def data_parallel(options: argparse.Namespace, network: Network, ranks: int) -> 
 
 def setup(options: argparse.Namespace) -> Setup:
     """The preset that was named, with some slots filled otherwise."""
-    return setup_named(options, options.policy, {})
+    return watched(presets.setup(options.policy, assignments(options.assignments)))
 
 
 def setup_named(options: argparse.Namespace, text: str, named: dict[str, str]) -> Setup:
-    """The setup `text`, changed by --set, and last by `named`."""
-    return with_effort(presets.setup(text, assigned(options) | named), options)
+    """One setup of several, changed by --set, and last by `named`; what --set says of a search is for combined's."""
+    setup = presets.setup(text, assigned(options) | named)
+    if isinstance(setup, Combined) and (search := searched(options)):
+        setup = presets.setup(text, assigned(options) | search | named)
+    return watched(setup)
 
 
 def assigned(options: argparse.Namespace) -> dict[str, str]:
     """Slot → module of --set."""
-    return assignments(options.assignments)
+    return {slot: text for slot, text in assignments(options.assignments).items() if slot not in presets.SEARCH}
 
 
-def with_effort(setup: Setup, options: argparse.Namespace) -> Setup:
-    """The setup; of the preset combined, its search with --effort, which shows how far it is."""
-    if not isinstance(setup, Combined):
-        if options.effort is not None and getattr(options, "policy", "combined") != "combined":
-            raise Fail("--effort is for --policy combined")
-        return setup
-    return replace(setup, watch=search_progress(), effort=options.effort or setup.effort)
+def searched(options: argparse.Namespace) -> dict[str, str]:
+    """What --set says of combined's search."""
+    return {name: text for name, text in assignments(options.assignments).items() if name in presets.SEARCH}
+
+
+def watched(setup: Setup) -> Setup:
+    """The setup; the search of the preset combined shows how far it is."""
+    return replace(setup, watch=search_progress()) if isinstance(setup, Combined) else setup
 
 
 def machine(options: argparse.Namespace, default: str = "") -> Machine:

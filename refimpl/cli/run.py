@@ -55,15 +55,15 @@ def add(parser: Parser) -> None:
         [
             "refimpl run lenet --data digits --epochs 5",
             "refimpl run tiny-resnet --data digits --set liveness=layer-wise --budget 4MiB --backend cpu",
-            "refimpl run tiny-vgg --data images.npz --optimiser adamw --schedule cosine,warmup:20 --clip 1",
+            "refimpl run tiny-vgg --data images.npz --optimiser adamw:clip=1 --schedule cosine,warmup:20",
+            "refimpl run tiny-vgg --data images.npz,validation=0.1 --set like=half.npz",
             "refimpl run tiny-gpt --data text --optimiser adamw --rate 0.002 --steps 300",
-            "refimpl run tiny-vgg --data images.npz --steps 500 --save half.npz",
+            "refimpl run tiny-vgg --data images.npz --steps 500 --save half.npz,every=100",
             "refimpl run tiny-vgg --data images.npz --steps 1000 --resume half.npz",
             "mpiexec -n 2 refimpl run tiny-resnet --data digits --batch 16 --parallel mpi --policy superneurons",
             "refimpl run lenet --backend emulated --machine h100 --policy vdnn-all",
             "refimpl run lenet --batch 4 --policy vdnn-all --backend cpu --by-hand",
-            "refimpl run my_model.onnx --data images.npz --save state.npz --export trained.onnx",
-            "refimpl run tiny-vgg:vdnnpp --batch 64 --policy vdnnpp-all --verbose",
+            "refimpl run my_model.onnx --data images.npz --save state.npz --save trained.onnx",
         ],
     )  # fmt: skip
     shared_options.network(parser)
@@ -71,7 +71,9 @@ def add(parser: Parser) -> None:
         "--data", metavar="DATA", default="synthetic",
         help="digits (scikit-learn's), synthetic, or a .npz file with images and labels, one an image or one a pixel, "
         "or with images and targets; for networks that read tokens text (the project's documentation), or a file whose "
-        "bytes are the tokens (default: synthetic)",
+        "bytes are the tokens (default: synthetic).  DATA,validation=FILE tests with another file, DATA,validation=0.1 "
+        "with this share of the data (default: the file's test images, or else one image in five; of a text its last "
+        "tenth)",
     )  # fmt: skip
     length = parser.add_mutually_exclusive_group()
     length.add_argument(
@@ -84,21 +86,17 @@ def add(parser: Parser) -> None:
         "--tuned", metavar="FILE", help="batch, rate and warm-up from what refimpl tune --json printed"
     )
     parser.add_argument(
-        "--validation", metavar="FILE|SHARE",
-        help="test with another file, or with this share of the data, as in 0.1 (default: the file's test images, or "
-        "else one image in five; of a text its last tenth)",
+        "--save", metavar="FILE", action="append", default=[], dest="saves",
+        help="write a checkpoint at the end, with FILE,every=N after every N iterations, too; or a FILE.onnx: the "
+        "network's ONNX file with the trained weights; repeatable",
     )  # fmt: skip
-    parser.add_argument("--save", metavar="FILE", help="write a checkpoint at the end")
-    parser.add_argument("--save-every", type=whole(), metavar="N", help="write it after every N iterations, too")
-    parser.add_argument("--export", metavar="FILE", help="write the network's ONNX file with the trained weights")
     parser.add_argument("--resume", metavar="FILE", help="go on from a checkpoint")
-    parser.add_argument(
-        "--like", metavar="FILE",
-        help="take the convolution algorithms of another run, from its checkpoint or from what its --json printed "
-        "(default: those of --resume; none: the fastest here, which another machine or calibration may find others)",
-    )  # fmt: skip
     parser.add_argument("--page", metavar="FILE", help="write a page with one more iteration beside the planned one")
-    shared_options.setup(parser)
+    shared_options.setup(
+        parser, also=", or like=FILE, the convolution algorithms of another run, from its checkpoint or what its "
+        "--json printed (default: those of --resume; like=none: the fastest here, which another machine or calibration "
+        "may find others)",
+    )  # fmt: skip
     shared_options.machine(parser, default="here")
     shared_options.kernels(parser)
     shared_options.budget(parser)
@@ -109,7 +107,6 @@ def add(parser: Parser) -> None:
         help="plan nothing: the executor, with plain kernels, asks the policy's modules layer by layer, and one "
         "iteration prints each allocation, copy, launch and wait",
     )  # fmt: skip
-    parser.add_argument("--verbose", action="store_true", help="what every map took that the host compressed, too")
 
 
 # -- training ----------------------------------------------------------------------------------------------------------
@@ -118,6 +115,7 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     from refimpl.backend import Alone
 
+    take_apart(options)
     if options.by_hand:
         return by_hand(options)
     if options.parallel:
@@ -126,12 +124,39 @@ def run(options: argparse.Namespace) -> int:
     return trained(options, Alone())
 
 
+def take_apart(options: argparse.Namespace) -> None:
+    """What stands in the values of --data, --save and --set, each by its own name."""
+    options.data, _, validation = options.data.partition(",validation=")
+    options.validation = validation or None
+    options.save = options.export = options.save_every = None
+    for text in options.saves:
+        path, _, every = text.partition(",every=")
+        kind = "export" if path.endswith(".onnx") else "save"
+        if getattr(options, kind):
+            raise Fail(f"--save {text} and --save {getattr(options, kind)}: give one of each kind")
+        setattr(options, kind, path)
+        if every and kind == "export":
+            raise Fail(f"--save {text}: only a checkpoint is written again and again")
+        options.save_every = whole_number(every, f"--save {text}") if every else options.save_every
+    likes = [text for text in options.assignments if text.startswith("like=")]
+    options.assignments = [text for text in options.assignments if text not in likes]
+    options.like = likes[-1].removeprefix("like=") if likes else None
+
+
+def whole_number(text: str, where: str) -> int:
+    """A number inside an option's value."""
+    try:
+        return whole()(text)
+    except argparse.ArgumentTypeError as error:
+        raise Fail(f"{where}: {error}") from None
+
+
 def by_hand(options: argparse.Namespace) -> int:
     """One iteration of the executor, action by action."""
     from kernels.copies import NoGpu
     from refimpl.executor import Executor
 
-    for name in ("parallel", "steps", "epochs", "save", "resume", "export", "page", "json"):
+    for name in ("parallel", "steps", "epochs", "save", "resume", "page", "json"):
         if getattr(options, name):
             raise Fail(f"--by-hand prints one iteration and nothing else: leave out --{name}")
     network, source = data_for(options, build(options.network, options.batch))
@@ -154,13 +179,11 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
     from refimpl.backend.interrupts import sigterm_as_ctrl_c
 
     first_rank = communicator.rank == 0
-    for name in ("save", "page", "export"):
-        if first_rank and (path := getattr(options, name)):
-            writable(f"--{name}", path)
+    for option, path in (("--save", options.save), ("--save", options.export), ("--page", options.page)):
+        if first_rank and path:
+            writable(option, path)
     tuned = tuned_of(options)
     learning = resolve.learning(options)
-    if options.save_every and not options.save:
-        raise Fail(f"--save-every {options.save_every} needs the file: give --save FILE, too")
     network = build(options.network, options.batch)
     network, source = data_for(options, network)
     network = resolve.trained_by(options, network)
@@ -168,7 +191,7 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
     if tuned and tuned.network != network.name:
         raise Fail(f"--tuned {options.tuned} is for {tuned.network}, not for {network.name}: tune that network")
     if options.export and network.file is None:
-        raise Fail(f"--export {options.export}: {network.name} came from no ONNX file; only such a one can be written")
+        raise Fail(f"--save {options.export}: {network.name} came from no ONNX file; only such a one can be written")
     everything = network.batch * network.ranks  # images of an iteration
     last = options.epochs * source.per_epoch(everything) if options.epochs else options.steps or STEPS
     schedule = resolve.schedule(options, last)
@@ -251,11 +274,6 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
         if options.page:
             say(f"Page: {options.page}")
         resolve.say_share(options, network, program.machine)
-        if options.verbose and stored:
-            from refimpl.cli.compressed import compressed_table
-
-            say("")
-            show_table(compressed_table(stored))
     return DONE
 
 
@@ -272,10 +290,10 @@ def algorithms_of(options: argparse.Namespace, network: Network) -> tuple[str | 
         try:
             found = dict(json.loads(contents(path))["algorithms"])
         except (ValueError, TypeError, LookupError, RecursionError):
-            raise Fail(f"--like {path}: this is neither a checkpoint nor what refimpl run --json prints") from None
+            raise Fail(f"like={path}: this is neither a checkpoint nor what refimpl run --json prints") from None
     missing = ["anything"] if found is None else checkpoint.without_algorithm(network, found)
     if missing and options.like:
-        raise Fail(f"--like {path}: it has no algorithm for {missing[0]} of {network.name}")
+        raise Fail(f"like={path}: it has no algorithm for {missing[0]} of {network.name}")
     return (None, None) if missing else (path, found)
 
 
@@ -568,9 +586,11 @@ def report(document: dict[str, Any], program: Program, stored: list[StoredMap]) 
     elif program.setup.allocator.driver_calls:
         say("Driver    no calls: on the CPU there is none, and every allocation's bytes are the arena's")
     if program.setup.pinned.uses_store:
-        from refimpl.cli.compressed import compressed_line
+        from refimpl.cli.compressed import compressed_line, compressed_table
 
         say(f"On host   {compressed_line(stored)}")
+        if stored:
+            show_table(compressed_table(stored))
     if document["checkpoint"]:
         say(f"Saved     {document['checkpoint']}")
     if document["exported"]:

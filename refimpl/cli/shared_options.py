@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,20 +32,18 @@ def network(parser: Parser, several: bool = False, batch: bool = True, optional:
         metavar="NETWORK",
         nargs="+" if several else "?" if optional else None,
         help="its name, as in vgg16, resnet:137 or alexnet:superneurons (refimpl list networks has them all), or a "
-        "file of your own: my_model.onnx, my_model.onnx:NODE to end it at this node, or my_networks.py:make",
+        "file of your own: my_model.onnx, my_model.onnx:NODE to end it at this node, or my_networks.py:make; its loss "
+        "follows =, as in my_model.onnx:=pixel_softmax, my_networks.py:make:=softmax or, of several outputs, "
+        "my_model.onnx:NODE=softmax,NODE=mean_squared_error (default: softmax)",
     )
-    parser.add_argument(
-        "--loss", metavar="LOSS", action="append",
-        help="what a file's network ends in: softmax, pixel_softmax, mean_squared_error or binary_cross_entropy, or of "
-        "several outputs NODE=LOSS for each; repeatable (default: softmax, the loss of classifiers)",
-    )  # fmt: skip
     if batch:
         parser.add_argument(
             "--batch", type=whole(), metavar="N", help="images in a batch (default: as its paper measured it)"
         )
 
 
-def setup(parser: Parser, preset: bool = True) -> None:
+def setup(parser: Parser, preset: bool = True, also: str = "") -> None:
+    """The options of a setup; `also` says what else this command's --set takes."""
     if preset:
         parser.add_argument(
             "--policy", metavar="PRESET", default="baseline",
@@ -53,16 +52,8 @@ def setup(parser: Parser, preset: bool = True) -> None:
     parser.add_argument(
         "--set", metavar="SLOT=MODULE", action="append", default=[], dest="assignments",
         help="fill a slot otherwise, as in algorithms=memory, recompute=cost-aware, prefetch=superneurons-ahead:5 or "
-        "offload=my_modules:BigMaps; or fates=FILE, a map's fate a line (see --save-fates), or seed=N, of combined's "
-        "search; repeatable; see refimpl list modules",
-    )  # fmt: skip
-    effort(parser)
-
-
-def effort(parser: Parser) -> None:
-    parser.add_argument(
-        "--effort", type=whole(), metavar="N",
-        help="plans that the search of the preset combined makes at most (default: by the network's depth)",
+        f"offload=my_modules:BigMaps; or fates=FILE, a map's fate a line (see --save-fates), or effort=N and seed=N, "
+        f"the plans and the draws of combined's search{also}; repeatable; see refimpl list modules",
     )  # fmt: skip
 
 
@@ -178,12 +169,9 @@ def optimiser(parser: Parser, title: str = "learning") -> Any:
     group.add_argument(
         "--optimiser", type=optimiser_named, metavar="NAME", default=Learner(),
         help="sgd keeps a momentum of every weight, adamw two averages; and its numbers: sgd:momentum=0.9,decay=0.0005 "
-        "or adamw:beta1=0.9,beta2=0.999,epsilon=1e-8,decay=0.01,decay_on=weights (decay_on=weights: biases and "
-        "normalisations do not decay; default: sgd)",
+        "or adamw:beta1=0.9,beta2=0.999,epsilon=1e-8,decay=0.01,decay_on=weights,clip=1 (decay_on=weights: biases and "
+        "normalisations do not decay; clip: gradients are clipped to this norm of all of them together; default: sgd)",
     )  # fmt: skip
-    group.add_argument(
-        "--clip", type=real(above=0), metavar="NORM", help="clip the gradients, to this norm of all of them together"
-    )
     group.add_argument(
         "--freeze", metavar="PATTERN", action="append", default=[],
         help="parameters or layers that stay as they are, as in 'conv*' or '*.b', or with ! that learn; repeatable: "
@@ -213,6 +201,7 @@ class Learner:
 
     name: str = "sgd"
     decay_on: Any = "all"  #: as `refimpl.network.learning.DecayOn` has it
+    clip: float | None = None  #: the norm that gradients are clipped to
     numbers: Mapping[str, float] = field(default_factory=dict)  #: momentum, beta1, …
 
 
@@ -224,12 +213,14 @@ def optimiser_named(text: str) -> Learner:
     if name not in OPTIMISERS:
         raise argparse.ArgumentTypeError(f"there is no optimiser {name!r}{offer(name, OPTIMISERS)}")
     numbers = {number: float for number in OPTIMISERS[name].defaults if number != "rate"}
-    given = settings(name, {**numbers, "decay_on": DecayOn}, rest)
-    decay_on = given.pop("decay_on", "all")
+    given = settings(name, {**numbers, "decay_on": DecayOn, "clip": float}, rest)
+    decay_on, clip = given.pop("decay_on", "all"), given.pop("clip", None)
+    if clip is not None and not 0 < clip < math.inf:
+        raise argparse.ArgumentTypeError(f"clip cannot be {clip:g}; give a number above 0")
     for number, value in given.items():
         if (number in ("momentum", "beta1", "beta2") and value >= 1) or (number == "epsilon" and not value):
             raise argparse.ArgumentTypeError(f"{number} cannot be {value:g}; give a number above 0 and less than 1")
-    return Learner(name, decay_on, given)
+    return Learner(name, decay_on, clip, given)
 
 
 def picture(parser: Parser, kinds: bool = True) -> None:
@@ -241,21 +232,3 @@ def picture(parser: Parser, kinds: bool = True) -> None:
 
 def json(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output, and nothing else")
-
-
-# -- once they are parsed ----------------------------------------------------------------------------------------------
-
-
-def end_in_losses(options: argparse.Namespace) -> None:
-    """Make --loss a part of the network's name, which everything else reads."""
-    losses = getattr(options, "loss", None)
-    if not losses:
-        return
-    from refimpl.importing import with_losses
-
-    names = options.networks if "networks" in options else [options.network]
-    ended = [with_losses(str(name), losses) for name in names]
-    if "networks" in options:
-        options.networks = ended
-    else:
-        (options.network,) = ended

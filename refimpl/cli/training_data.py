@@ -53,17 +53,17 @@ def windows_for(options: argparse.Namespace, network: Network) -> BatchSource:
 
 
 def validation_of(options: argparse.Namespace) -> str | float | None:
-    """--validation as a file or as a share."""
+    """validation= of --data as a file or as a share."""
     given = options.validation
     if given is None:
         return None
     if options.data == "synthetic":
-        raise Fail(f"--validation {given}: of synthetic data there are always new ones; give --data, too")
+        raise Fail(f"validation={given}: of synthetic data there are always new ones; leave it out")
     try:
         return float(given)
     except ValueError:
         if options.data == "digits":
-            raise Fail(f"--validation {given}: of the digits give a share, as in 0.1") from None
+            raise Fail(f"validation={given}: of the digits give a share, as in 0.1") from None
         return str(given)
 
 

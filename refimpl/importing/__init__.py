@@ -1,5 +1,5 @@
 """Networks from elsewhere, an ONNX file or a PyTorch module, and trained weights back into it."""
 
-from refimpl.importing.sources import from_file, from_onnx, from_torch, with_losses
+from refimpl.importing.sources import from_file, from_onnx, from_torch
 
-__all__ = ["from_file", "from_onnx", "from_torch", "with_losses"]
+__all__ = ["from_file", "from_onnx", "from_torch"]

@@ -195,7 +195,8 @@ def built(
             found = " × ".join(map(str, ("images", *last.places.shape[1:])))
             others = ", ".join(name for name in LOSSES if name != "softmax")
             raise NetworkError(
-                f"{end}: the output is {found}, not a classifier's, images × classes; give --loss or loss=: {others}"
+                f"{end}: the output is {found}, not a classifier's, images × classes; give FILE:=LOSS or loss=: "
+                f"{others}"
             )
         own = end if kind is None and nodes[end].operation == "softmax" else None
         name = f"{end}.loss" if isinstance(loss, Mapping) else own
@@ -297,7 +298,7 @@ def _end(graph: Graph, nodes: Mapping[str, Node], output: str | None) -> str:
     if len(graph.outputs) != 1:
         raise NetworkError(
             f"{graph.name} has {counted(len(graph.outputs), 'output')}; end it at one node, as FILE.onnx:NODE or with "
-            "output=NODE, or give each its loss, with --loss NODE=LOSS or loss={NODE: LOSS}: "
+            "output=NODE, or give each its loss, with FILE.onnx:NODE=LOSS or loss={NODE: LOSS}: "
             + ", ".join(graph.outputs)
         )
     if graph.outputs[0] not in nodes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -205,21 +205,6 @@ def module_from_file(name: str, batch: int | None) -> tuple[Any, Any]:
         )
         raise NetworkError(f"{name} {what}; return (module, example), of what the module is called with or its shape")
     return made
-
-
-def with_losses(name: str, losses: Sequence[str]) -> str:
-    """A file's name with losses: one, or NODE=LOSS of every output."""
-    found = FILE.fullmatch(name.strip())
-    if found is None:
-        raise NetworkError(f"a loss is given for a file's network, and {name} has its own: leave out --loss")
-    if len(losses) > 1 and not all("=" in loss for loss in losses):
-        raise NetworkError(f"--loss {' --loss '.join(losses)}: of several losses each is one output's, as in NODE=LOSS")
-    given = ",".join(losses) if "=" in losses[0] else f"={losses[0]}"
-    if found["part"] is None or found["kind"].lower() == "py":
-        return f"{name}:{given}" if found["part"] or found["kind"].lower() == "onnx" else name
-    if "=" in losses[0]:
-        raise NetworkError(f"--loss {losses[0]} names its output: leave out :{found['part']}")
-    return f"{name}{given}"
 
 
 def _ends(part: str | None) -> tuple[str | None, Loss]:

@@ -151,6 +151,10 @@ def combinations(paper: str) -> tuple[Setup, ...]:
     return tuple(PRESETS[name].setup for name in PAPERS[paper]) + papers().get(paper, ())
 
 
+#: What `setup` takes for the search of the preset combined, beside modules.
+SEARCH = ("effort", "seed")
+
+
 def setup(text: str, named: Mapping[str, Any] | None = None) -> Setup:
     """A setup by name, as in `vdnn-all` or `vdnn-all, join=no`.  Raises `SetupError`.
 
@@ -165,7 +169,7 @@ def setup(text: str, named: Mapping[str, Any] | None = None) -> Setup:
     base = PRESETS[preset].setup if preset in PRESETS else elsewhere(preset)
     given = own | dict(named or {})
     path = given.pop("fates", None)
-    search = {name: given.pop(name) for name in ("effort", "seed") if name in given}
+    search = {name: given.pop(name) for name in SEARCH if name in given}
     made = base.replace(**modules(given)) if path is None else with_fates(path, base, given)
     return searching(made, search) if search else made
 

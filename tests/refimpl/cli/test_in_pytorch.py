@@ -56,7 +56,7 @@ def network():
 def broken():
     raise KeyError("weights")
 """
-QUICK = ("--machine", "h100", "--effort", 1, "--no-verify")
+QUICK = ("--machine", "h100", "--set", "effort=1", "--no-verify")
 
 
 @pytest.fixture

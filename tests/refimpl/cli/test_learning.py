@@ -13,11 +13,11 @@ from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong
 
 DIGITS = ("run", "lenet", "--batch", 32, "--backend", "cpu", "--data", "digits", "--steps", 6)
-ADAMW = ("--optimiser", "adamw:decay_on=weights", "--clip", 1, "--freeze", "conv1")
+ADAMW = ("--optimiser", "adamw:decay_on=weights,clip=1", "--freeze", "conv1")
 SCHEDULED = (
     *ADAMW,
     "--optimiser",
-    "adamw:beta1=0.8,beta2=0.9,decay_on=weights",
+    "adamw:beta1=0.8,beta2=0.9,decay_on=weights,clip=1",
     "--rate",
     0.002,
     "--schedule",
@@ -81,7 +81,7 @@ def test_an_exported_script_has_the_optimiser_and_the_schedule(refimpl: Command)
         (("--optimiser", "adam"), ("adam", "adamw")),
         (("--network", "10Gbit,bucket=4MiB,overlap=no"), ("--network", "bucket", "overlap=no")),
         (("--network", "10Gbit,delay=1"), ("--network", "delay", "latency")),
-        (("--clip", 0), ("--clip", "0")),
+        (("--optimiser", "sgd:clip=0"), ("clip", "0")),
     ],
 )  # fmt: skip
 def test_wrong_use_is_one_line(options: tuple[object, ...], says: tuple[object, ...], wrong: Wrong) -> None:

@@ -51,7 +51,7 @@ PLANNING = {
     "compare": ("--with", "vdnn-all", "--with", "superneurons"),
     "study": ("--with", "baseline", "--budget", 1.0, "--effort", 1, "--jobs", 1),
     "tune": ("--budget", "400KiB"),
-    "torch": ("--budget", 1.0, "--effort", 1),
+    "torch": ("--budget", 1.0, "--set", "effort=1"),
     "view": ("--out", "page.html"),
 }
 

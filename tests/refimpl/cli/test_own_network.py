@@ -50,7 +50,7 @@ def tiny_maps(batch):
 
 @pytest.mark.parametrize(
     ("command", "make"),
-    [("compare --batch 2 --effort 20", "softmax"), ("tune --budget 1MiB --policy vdnnpp-dyn", "tiny_maps")],
+    [("compare --batch 2 --set effort=20", "softmax"), ("tune --budget 1MiB --policy vdnnpp-dyn", "tiny_maps")],
 )
 def test_networks_of_a_layer_and_with_tiny_maps(
     make: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -66,7 +66,7 @@ def test_run_writes_the_trained_weights_into_the_file(file: str, capsys: pytest.
     images = random.standard_normal((15, 4, 9, 9), dtype=np.float32)
     np.savez("mine.npz", images=images, labels=random.integers(0, 7, 15))
     run = ["run", file, "--batch", "4", "--data", "mine.npz", "--steps", "2", "--backend", "cpu", "--json"]
-    assert cli.main([*run, "--save", "state.npz", "--export", "trained.onnx"]) == 0
+    assert cli.main([*run, "--save", "state.npz", "--save", "trained.onnx"]) == 0
     assert json.loads(capsys.readouterr().out)["exported"] == "trained.onnx"
     before, after = (refimpl.networks.from_onnx(name, batch=4).initial for name in (file, "trained.onnx"))
     with np.load("state.npz") as state:
@@ -83,7 +83,7 @@ def test_the_output_can_be_named(file: str, capsys: pytest.CaptureFixture[str]) 
     assert cli.main(["summary", "two.onnx"]) == 2
     said = (
         "two.onnx has 2 outputs; end it at one node, as FILE.onnx:NODE or with output=NODE, or give each its loss, "
-        "with --loss NODE=LOSS or loss={NODE: LOSS}: /end/Gemm, /auxiliary_end/Gemm"
+        "with FILE.onnx:NODE=LOSS or loss={NODE: LOSS}: /end/Gemm, /auxiliary_end/Gemm"
     )
     assert capsys.readouterr().err == f"refimpl summary: {said}\n"
     assert cli.main(["summary", "two.onnx:/auxiliary_end/Gemm", "--batch", "3", "--json"]) == 0
@@ -109,28 +109,26 @@ def summary(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[tuple[s
 
 
 def test_a_loss_is_named_for_an_output_or_for_each(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert summary(capsys, file, "--loss", "mean_squared_error")[-1][1] == "mean_squared_error"
+    assert summary(capsys, f"{file}:=mean_squared_error")[-1][1] == "mean_squared_error"
     f = small()
     f.node("Gemm", "flat", f.weight("auxiliary", 2, 5), transB=1, to="auxiliary_end")
     Path("two.onnx").write_bytes(f.model("end", "auxiliary_end").SerializeToString())
-    ended = summary(capsys, "two.onnx:/auxiliary_end/Gemm", "--loss", "binary_cross_entropy")
+    ended = summary(capsys, "two.onnx:/auxiliary_end/Gemm=binary_cross_entropy")
     assert ended[-1][1] == "binary_cross_entropy"
-    each = ["--loss", "/end/Gemm=softmax", "--loss", "/auxiliary_end/Gemm=mean_squared_error"]
+    each = "two.onnx:/end/Gemm=softmax,/auxiliary_end/Gemm=mean_squared_error"
     ends = {("/end/Gemm.loss", "softmax"), ("/auxiliary_end/Gemm.loss", "mean_squared_error")}
-    assert ends <= {*summary(capsys, "two.onnx", *each)}
+    assert ends <= {*summary(capsys, each)}
     pytest.importorskip("torch")
     Path("mine.py").write_text(LOSSES)
-    assert summary(capsys, "mine.py:make", "--loss", "pixel_softmax")[-1][1] == "pixel_softmax"
+    assert summary(capsys, "mine.py:make:=pixel_softmax")[-1][1] == "pixel_softmax"
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("small.onnx --loss sofmax", "there is no loss 'sofmax'; did you mean softmax?"),
-        ("lenet --loss softmax", "a loss is given for a file's network, and lenet has its own: leave out --loss"),
-        ("small.onnx:x --loss y=softmax", "--loss y=softmax names its output: leave out :x"),
-        ("small.onnx --loss x=softmax", "has no node 'x'"),
-        ("mine.py:classifier --loss softmax", "classifier takes no loss; give it the parameter loss"),
+        ("small.onnx:=sofmax", "there is no loss 'sofmax'; did you mean softmax?"),
+        ("small.onnx:x=softmax", "has no node 'x'"),
+        ("mine.py:classifier:=softmax", "classifier takes no loss; give it the parameter loss"),
     ],
 )
 def test_a_wrong_loss_is_refused(arguments: str, says: str, file: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,8 +144,8 @@ def test_a_wrong_loss_is_refused(arguments: str, says: str, file: str, capsys: p
     ("arguments", "says"),
     [
         (
-            "run lenet --export x.onnx",
-            "refimpl run: --export x.onnx: lenet came from no ONNX file; only such a one can",
+            "run lenet --save x.onnx",
+            "refimpl run: --save x.onnx: lenet came from no ONNX file; only such a one can",
         ),
         (
             "plan nothing.py",

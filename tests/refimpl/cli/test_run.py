@@ -119,14 +119,14 @@ def test_a_run_is_repeated_and_resumed_to_the_bit_on_a_machine_with_another_cali
     Path(run).write_text(json.dumps(one))
     assert "direct" in one["algorithms"].values() and one["like"] is None
     assert said("implicit_gemm", "--steps", 4)["losses"] != one["losses"], "the calibration decides"
-    repeated = said("implicit_gemm", "--steps", 4, "--like", run, "--save", again)
+    repeated = said("implicit_gemm", "--steps", 4, "--set", f"like={run}", "--save", again)
     assert (repeated["losses"], repeated["accuracy"]) == (one["losses"], one["accuracy"])
     assert repeated["algorithms"] == one["algorithms"] and same(again, whole)
-    assert said("implicit_gemm", "--steps", 4, "--like", whole)["losses"] == one["losses"]
+    assert said("implicit_gemm", "--steps", 4, "--set", f"like={whole}")["losses"] == one["losses"]
     said("direct", "--steps", 2, "--save", half)
     resumed = said("implicit_gemm", "--steps", 4, "--resume", half, "--save", again)
     assert one["losses"][2:] == resumed["losses"] and same(again, whole) and resumed["like"] == half
-    free = said("implicit_gemm", "--steps", 4, "--resume", half, "--like", "none", "--save", again)
+    free = said("implicit_gemm", "--steps", 4, "--resume", half, "--set", "like=none", "--save", again)
     assert one["losses"][2:] != free["losses"] and free["like"] is None
     assert "implicit_gemm" in free["algorithms"].values()
 
@@ -135,16 +135,16 @@ def test_a_run_says_which_algorithms_it_took(refimpl: Command, wrong: Wrong, tmp
     saved, none = str(tmp_path / "saved.npz"), str(tmp_path / "none.json")
     out = refimpl("run", *DIGITS, "--steps", 1, "--save", saved).out
     assert re.search(r"\nChosen    5 convolution calls: (\w+ [0-9](, )?)+\n", out), out
-    out = refimpl("run", *DIGITS, "--steps", 1, "--like", saved).out
+    out = refimpl("run", *DIGITS, "--steps", 1, "--set", f"like={saved}").out
     assert re.search(rf"\nChosen    5 convolution calls: .*, as in {saved}\n", out), out
     Path(none).write_text("{}")
-    assert lacks(wrong("run", *DIGITS, "--like", none), none, "refimpl run --json") == []
+    assert lacks(wrong("run", *DIGITS, "--set", f"like={none}"), none, "refimpl run --json") == []
     Path(none).write_text('{"algorithms": {"conv.forward conv1": "direct"}}')
-    said = wrong("run", *DIGITS, "--like", none)
+    said = wrong("run", *DIGITS, "--set", f"like={none}")
     assert lacks(said, none, "conv.forward conv2", "lenet") == []
     document = json.loads(refimpl("run", *DIGITS, "--steps", 1, "--json").out)
     Path(none).write_text(json.dumps({"algorithms": document["algorithms"] | {"conv.forward conv1": "fft"}}))
-    assert lacks(wrong("run", *DIGITS, "--like", none), "fft", "conv.forward conv1") == []
+    assert lacks(wrong("run", *DIGITS, "--set", f"like={none}"), "fft", "conv.forward conv1") == []
 
 
 @pytest.mark.slow
@@ -288,26 +288,27 @@ def test_a_validation_split_of_ones_own(refimpl: Command, wrong: Wrong, tmp_path
         np.savez(path, images=random.normal(size=(count, 1, 8, 8)).astype(np.float32), labels=labels)
     run = ("run", "lenet", "--batch", 4, "--backend", "cpu", "--steps", 1, "--json")
     for validation, count in ((0.1, 4), (other, 7)):
-        assert json.loads(refimpl(*run, "--data", mine, "--validation", validation).out)["tested"] == count
-    assert json.loads(refimpl(*run, "--data", "digits", "--validation", 0.5).out)["tested"] == 898
-    assert lacks(wrong(*run, "--data", mine, "--validation", 0.99), 4, "1 image") == []
-    assert lacks(wrong(*run, "--data", mine, "--validation", 2), "share", 2) == []
-    assert lacks(wrong(*run, "--data", "digits", "--validation", other), "--validation", "digits") == []
-    assert lacks(wrong(*run, "--validation", 0.5), "--validation", "synthetic") == []
-    assert lacks(wrong(*run, "--data", mine, "--validation", tmp_path / "none.npz"), "none.npz") == []
+        assert json.loads(refimpl(*run, "--data", f"{mine},validation={validation}").out)["tested"] == count
+    assert json.loads(refimpl(*run, "--data", "digits,validation=0.5").out)["tested"] == 898
+    assert lacks(wrong(*run, "--data", f"{mine},validation=0.99"), 4, "1 image") == []
+    assert lacks(wrong(*run, "--data", f"{mine},validation=2"), "share", 2) == []
+    assert lacks(wrong(*run, "--data", f"digits,validation={other}"), "validation=", "digits") == []
+    assert lacks(wrong(*run, "--data", "synthetic,validation=0.5"), "validation", "synthetic") == []
+    assert lacks(wrong(*run, "--data", f"{mine},validation={tmp_path / 'none.npz'}"), "none.npz") == []
 
 
 def test_a_checkpoint_is_written_on_the_way(refimpl: Command, wrong: Wrong, tmp_path: Path) -> None:
     """The run diverges, and what it saved last is there."""
     path, good = tmp_path / "kept.npz", tmp_path / "good.npz"
-    assert refimpl("run", *DIGITS, "--steps", 3, "--save", path, "--save-every", 2).status == 0
+    assert refimpl("run", *DIGITS, "--steps", 3, "--save", f"{path},every=2").status == 0
     with np.load(path) as saved:
         assert json.loads(str(saved["about"]))["settings"]["iteration"] == 3
-    failed = refimpl("run", *DIGITS, "--steps", 60, "--rate", 1e20, "--save", good, "--save-every", 1)
+    failed = refimpl("run", *DIGITS, "--steps", 60, "--rate", 1e20, "--save", f"{good},every=1")
     assert failed.status == 2 and failed.err.count("\n") == 1
     with np.load(good) as saved:
         assert json.loads(str(saved["about"]))["settings"]["iteration"] >= 1
-    assert lacks(wrong("run", *DIGITS, "--save-every", 2), "--save-every", "--save") == []
+    assert lacks(wrong("run", *DIGITS, "--save", f"{path},every=0"), "--save", "every=0") == []
+    assert lacks(wrong("run", *DIGITS, "--save", path, "--save", good), "--save", path, good) == []
 
 
 def test_a_state_that_has_diverged_is_never_saved_over_a_good_one(refimpl: Command, tmp_path: Path) -> None:

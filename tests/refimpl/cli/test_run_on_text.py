@@ -75,8 +75,8 @@ def test_what_is_no_text_is_one_line(wrong: Wrong, text: Path, tmp_path: Path) -
         (("lenet", "--data", text), ("lenet", "images", "tiny-gpt")),
         (("tiny-gpt", "--data", "txt"), ("'txt'", "text", "FILE.txt")),
         (("tiny-gpt", "--data", short), (short, "9 bytes", "130")),
-        (("tiny-gpt", "--data", text, "--validation", "1.5"), ("1.5", "between 0 and 1")),
-        (("tiny-gpt", "--data", text, "--validation", tmp_path / "none.txt"), ("none.txt",)),
-        (("tiny-gpt", "--validation", "0.1"), ("0.1", "synthetic")),
+        (("tiny-gpt", "--data", f"{text},validation=1.5"), ("1.5", "between 0 and 1")),
+        (("tiny-gpt", "--data", f"{text},validation={tmp_path / 'none.txt'}"), ("none.txt",)),
+        (("tiny-gpt", "--data", "synthetic,validation=0.1"), ("0.1", "synthetic")),
     ):
         assert lacks(wrong("run", *words, "--backend", "cpu"), *named) == []

@@ -12,7 +12,7 @@ import pytest
 import refimpl
 from refimpl import NetworkError
 from refimpl.importing import own_code
-from refimpl.importing.sources import FILE, from_file, module_from_file, with_losses
+from refimpl.importing.sources import FILE, from_file, module_from_file
 from tests.messages import raises_naming
 from tests.refimpl.importing.onnx_files import small
 
@@ -76,37 +76,6 @@ NAMES: dict[str, tuple[str, str, str | None] | None] = {
 def test_a_file_s_name_has_parts(name: str) -> None:
     found = FILE.fullmatch(name)
     assert (found and (found["path"], found["kind"], found["part"])) == NAMES[name]
-
-
-#: A name and losses → the name with them.
-WITH: list[tuple[str, list[str], str]] = [
-    ("a.onnx", ["softmax"], "a.onnx:=softmax"),
-    ("a.onnx:end", ["softmax"], "a.onnx:end=softmax"),
-    ("a.onnx", ["x=softmax"], "a.onnx:x=softmax"),
-    ("a.onnx", ["x=softmax", "y=mean_squared_error"], "a.onnx:x=softmax,y=mean_squared_error"),
-    ("a.py:make", ["softmax"], "a.py:make:=softmax"),
-    ("a.py:make", ["x=a", "y=b"], "a.py:make:x=a,y=b"),
-    ("a.py", ["softmax"], "a.py"),
-]
-
-
-@pytest.mark.parametrize(("name", "losses", "found"), WITH)
-def test_losses_become_part_of_a_name(name: str, losses: list[str], found: str) -> None:
-    assert with_losses(name, losses) == found
-
-
-@pytest.mark.parametrize(
-    ("name", "losses", "says"),
-    [
-        ("vgg16", ["softmax"], ("vgg16", "--loss")),
-        ("a.onnx", ["softmax", "pixel_softmax"], ("--loss softmax --loss pixel_softmax", "NODE=LOSS")),
-        ("a.onnx", ["x=softmax", "pixel_softmax"], ("x=softmax", "NODE=LOSS")),
-        ("a.onnx:end", ["x=softmax"], ("x=softmax", ":end")),
-    ],
-)
-def test_losses_that_do_not_fit_a_name(name: str, losses: list[str], says: tuple[str, ...]) -> None:
-    with raises_naming(NetworkError, *says):
-        with_losses(name, losses)
 
 
 def test_a_name_s_losses_reach_the_file(mine: str) -> None:

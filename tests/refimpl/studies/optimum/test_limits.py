@@ -14,7 +14,19 @@ MACHINE = ("--machine", "titan-x", "--bound")
 
 @pytest.mark.slow
 def test_bound_enumeration_and_policies_are_in_order(refimpl: Command) -> None:
-    asked = ("compare", "alexnet", "--batch", 256, "--budget", "1340MiB", "--enumerate", 2, "--effort", 60, *MACHINE)
+    asked = (
+        "compare",
+        "alexnet",
+        "--batch",
+        256,
+        "--budget",
+        "1340MiB",
+        "--enumerate",
+        2,
+        "--set",
+        "effort=60",
+        *MACHINE,
+    )
     *policies, found = json.loads(refimpl(*asked, "--json").out)
     bound, floor = found["bound"]["seconds"], found["floor_seconds"]
     assert floor < bound <= found["enumerated"]["seconds"] and found["bound"]["proved"]
