@@ -125,7 +125,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def take_apart(options: argparse.Namespace) -> None:
-    """What stands in the values of --data, --save and --set, each by its own name."""
+    """Split the values of --data, --save and --set into options of their own."""
     options.data, _, validation = options.data.partition(",validation=")
     options.validation = validation or None
     options.save = options.export = options.save_every = None
