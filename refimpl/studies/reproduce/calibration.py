@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import log
 
 from refimpl.machine.catalogues import options
@@ -67,11 +66,10 @@ BY_FFT = ("FFT", "FFT_TILING")
 
 @dataclass(frozen=True)
 class CalibrationRow:
-    """One figure.  `error` is a share of what was measured; `fitted`: the fit knew this figure."""
+    """One figure.  `error` is a share of what was measured."""
 
     measured: MeasuredConvolution
     modelled: float  #: milliseconds
-    fitted: bool = True
 
     @property
     def error(self) -> float:
@@ -147,15 +145,8 @@ def fit(prepared: Mapping[MeasuredConvolution, Ways], start: Efficiency = TITAN_
 
 
 def calibration() -> list[CalibrationRow]:
-    """Every figure beside the model's; last, the two that R4's backward parts add up to, which the fit did not see."""
-    rows = [CalibrationRow(figure, milliseconds(TITAN_X, calls)) for figure, calls in prepare().items()]
-    sums = []
-    for maps, weights in pairwise(rows):
-        if (maps.measured.part, weights.measured.part) == ("maps", "weights"):
-            both = maps.measured.milliseconds + weights.measured.milliseconds
-            backward = replace(maps.measured, part="backward", milliseconds=both)
-            sums.append(CalibrationRow(backward, maps.modelled + weights.modelled, fitted=False))
-    return rows + sums
+    """Every figure beside the model's."""
+    return [CalibrationRow(figure, milliseconds(TITAN_X, calls)) for figure, calls in prepare().items()]
 
 
 def unseen() -> list[CalibrationRow]:
@@ -166,7 +157,7 @@ def unseen() -> list[CalibrationRow]:
         others = {figure: calls for figure, calls in prepared.items() if figure.network != network}
         machine = replace(TITAN_X, efficiency=fit(others))
         rows += [
-            CalibrationRow(figure, milliseconds(machine, calls), fitted=False)
+            CalibrationRow(figure, milliseconds(machine, calls))
             for figure, calls in prepared.items()
             if figure.network == network
         ]

@@ -35,7 +35,7 @@ def add(parser: Parser) -> None:
             "refimpl reproduce superneurons --picture superneurons.png",
             "refimpl reproduce superneurons --only curve --only recompute",
             "refimpl reproduce vdnnpp --only speed --picture vdnnpp.svg",
-            "refimpl reproduce accudnn --only prefetch --only choice",
+            "refimpl reproduce accudnn --only prefetch",
             *(f"refimpl reproduce {name} --run {paper.small}" for name, paper in PAPERS.items()),
         ],
     )  # fmt: skip

@@ -8,7 +8,7 @@ a figure is: "P" printed in the paper, "D" read off its vector figures, "C" calc
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -126,20 +126,8 @@ class Figures:
         found: dict[str, dict[str, Published]] = self._groups[name]
         return found
 
-    def __iter__(self) -> Iterator[Published]:
-        """All of them, in the order of the file."""
-        return _flat(self._groups)
-
 
 def _figures(value: Any, group: dict[str, Any], keys: tuple[str, ...]) -> Any:
     if isinstance(value, dict):
         return {key: _figures(inner, group, (*keys, key)) for key, inner in value.items()}
     return Published(**group | {"what": group["what"].format(*map(written, keys)), "value": value})
-
-
-def _flat(value: Any) -> Iterator[Published]:
-    if isinstance(value, Published):
-        yield value
-    else:
-        for inner in value.values():
-            yield from _flat(inner)

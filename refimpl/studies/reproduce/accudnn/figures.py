@@ -11,7 +11,6 @@ batch     in 12 GB, the efficiency-optimal batch over the largest one of each ac
 cluster   images a second of 8 GPUs over one, without optimised communication
 together  all four claims in one reading, with one free number: the link
 prefetch  the same maps leave; when are they prefetched?
-choice    they are prefetched late; which maps leave?
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from typing import ClassVar, Literal
 
 from refimpl.accudnn import Late, Model, with_room
 from refimpl.accudnn.carried_out import offloaded_candidates
-from refimpl.accudnn.choice import RANKS
 from refimpl.accudnn.tuner import fitting, optimum
 from refimpl.combined.fixed import FixedAddresses
 from refimpl.combined.papers import ACCUDNN
@@ -39,7 +37,7 @@ from refimpl.planner import Context, Program, Setup, plan
 from refimpl.report.tables import Column, Table, in_units, plain
 from refimpl.slots.baseline import LayerWise, NoPrefetch
 from refimpl.slots.questions import BoundPrefetch, Prefetch
-from refimpl.studies.reproduce.evaluation import GIB, NETWORK, Part, Tables, one_table, titled
+from refimpl.studies.reproduce.evaluation import GIB, NETWORK, Part, one_table, titled
 from refimpl.studies.reproduce.pictures import Datum, Marks
 from refimpl.studies.reproduce.published import Figures, Found, Published, Reproduced, Watch
 from refimpl.studies.tune import caffe
@@ -164,19 +162,6 @@ MEMORY_TABLE = one_table(
 )  # fmt: skip
 
 
-def memory_marks(rows: Sequence[AccountedRow]) -> Iterator[Datum]:
-    for row in rows:
-        group = f"{row.machine}\n{row.accounting}\n{row.batch} images"
-        yield Datum(group, "by the accounting", row.accounted_bytes / GIB)
-        yield Datum(group, "needed, at most 1 % slower", row.needed_bytes / GIB)
-
-
-MEMORY_PICTURE = Marks(
-    "ResNet-152: memory without loss of speed",
-    "simulated, our reconstruction · lines: the abstract's more than 24 GB and 8 GB", "GiB", memory_marks,
-    lines=(BEFORE_GB, FIGURES.one("memory").value), size=(14, 3.4),
-)  # fmt: skip
-
 # -- batch and cluster -------------------------------------------------------------------------------------------------
 
 BUDGET = 12 * GIB
@@ -270,17 +255,6 @@ BATCH_TABLE = one_table(
 )  # fmt: skip
 
 
-def batch_marks(rows: Sequence[BatchRow]) -> Iterator[Datum]:
-    for row in rows:
-        yield Datum(f"{row.machine}\n{row.optimal} images", row.accounting, row.ratio)
-
-
-BATCH_PICTURE = Marks(
-    "ResNet-152 in 12 GiB: the efficiency-optimal batch over the largest without the policy",
-    "simulated, our reconstruction · line: the abstract's 4.2 times the original Caffe's", "times as many images",
-    batch_marks, lines=(FIGURES.one("batch").value,),
-)  # fmt: skip
-
 CLUSTER_TABLE = one_table(
     "ResNet-152: 8 GPUs",
     (
@@ -294,22 +268,6 @@ CLUSTER_TABLE = one_table(
     "eight such GPUs over one.  The abstract says neither the link nor the base.",
 )  # fmt: skip
 
-
-def cluster_marks(rows: Sequence[ClusterRow]) -> Iterator[Datum]:
-    """Without overlap, over three bases."""
-    for row in rows:
-        if not row.overlap:
-            group = f"{row.machine}\n{row.rate / 1e9:g} GB/s"
-            yield Datum(group, "over one worker of the same batch", row.own)
-            yield Datum(group, "over one GPU with Caffe's batch", row.speedup)
-            yield Datum(group, "8 GPUs with Caffe's batch over one", row.baseline)
-
-
-CLUSTER_PICTURE = Marks(
-    "ResNet-152: 8 GPUs, a simulated ring without overlap",
-    "our reconstruction · line: the abstract's 7.7 times, whose base and link are not published",
-    "images a second, times", cluster_marks, lines=(FIGURES.one("cluster").value,),
-)  # fmt: skip
 
 # -- all four claims together ------------------------------------------------------------------------------------------
 
@@ -401,20 +359,7 @@ TOGETHER_TABLE = one_table(
 )  # fmt: skip
 
 
-def together_marks(rows: Sequence[TogetherRow]) -> Iterator[Datum]:
-    for row in rows:
-        group = f"{row.machine}\n{row.accounting}\n{row.link / 1e9:.2f} GB/s"
-        yield Datum(group, "tuned batch over Caffe's", row.ratio)
-        yield Datum(group, "8 GPUs over one with Caffe's batch", row.speedup)
-
-
-TOGETHER_PICTURE = Marks(
-    "ResNet-152: the claims in one reading",
-    f"our reconstruction, link fitted to {SCALING:.2f} for the baseline's 8 · lines: the abstract's 4.2, 7.7",
-    "times", together_marks, lines=(FIGURES.one("batch").value, FIGURES.one("cluster").value),
-)  # fmt: skip
-
-# -- when and which ----------------------------------------------------------------------------------------------------
+# -- when ---------------------------------------------------------------------------------------------------------
 
 #: Network, batch, budget in GiB: 0.2 to 0.35 of the way from the least to what the baseline takes, on a Titan X.
 CASES = (("resnet50", 64, 2.30), ("resnet152", 64, 4.00), ("inceptionv4", 32, 1.54), ("vgg16", 128, 8.68))
@@ -463,64 +408,40 @@ def fastest(network: Network, setups: Iterable[Setup], budget: int) -> Program |
     return min(filter(None, found), key=lambda program: program.planned_seconds, default=None)
 
 
-Plans = Callable[[Network, int], Iterator[tuple[str, Program | None]]]
-
-
-def ratio_row(case: tuple[str, int, float], plans: Plans) -> RatioRow:
-    """One network; `plans` gives a label and a program for each variant, of a network and a budget in bytes."""
+def ratio_row(case: tuple[str, int, float]) -> RatioRow:
+    """One network: the maps that the policy sends, prefetched at other steps."""
     name, batch, gib = case
     network, budget = build(name, batch), int(gib * GIB)
     whole = unlimited_baseline(network, TITAN_X).planned_seconds
-    ratios = {label: made.planned_seconds / whole if made else None for label, made in plans(network, budget)}
+    adopted = plan(network, ACCUDNN, TITAN_X, budget).setup
+    ratios = {}
+    for label, prefetches in WHEN.items():
+        made = fastest(network, (adopted.replace(prefetch=one) for one in prefetches), budget)
+        ratios[label] = made.planned_seconds / whole if made else None
     return RatioRow(name, batch, budget, ratios)
 
 
-def by_when(network: Network, budget: int) -> Iterator[tuple[str, Program | None]]:
-    """The maps that the policy sends; they are prefetched at other steps."""
-    adopted = plan(network, ACCUDNN, TITAN_X, budget).setup
-    for label, prefetches in WHEN.items():
-        yield label, fastest(network, (adopted.replace(prefetch=one) for one in prefetches), budget)
-
-
-def by_which(network: Network, budget: int) -> Iterator[tuple[str, Program | None]]:
-    """The policy, with one order of its candidates alone."""
-    for rank in RANKS:
-        yield rank, attempt(network, replace(ACCUDNN, ranks=(rank,)), TITAN_X, budget)
-
-
-def rows_of(plans: Plans, watch: Watch) -> Found:
+def prefetch(watch: Watch) -> Found:
     """A row a case."""
     rows = []
     for case in CASES:
         watch(f"{case[0]}({case[1]})")
-        rows.append(ratio_row(case, plans))
+        rows.append(ratio_row(case))
     return Found([], rows)
 
 
-prefetch = partial(rows_of, by_when)
-choice = partial(rows_of, by_which)
-
-
-def ratio_table(title: str, note: str) -> Tables:
-    """A line a network, a column a variant."""
-    note += "  Iterations over those with unlimited memory, Titan X, simulated (C)."
+def prefetch_tables(rows: Sequence[RatioRow]) -> list[Table]:
+    """A line a network, a column a prefetch."""
+    note = (
+        "The same maps leave in each line: those that the policy accudnn sends.  late: as late as the deadlines allow. "
+        " early: as early as there is room.  A dash: does not fit.  Iterations over those with unlimited memory, Titan "
+        "X, simulated (C)."
+    )
 
     def column(label: str) -> Column:
         return Column(label, lambda row: row.ratios[label], times)
 
-    return lambda rows: [Table.of(title, rows, (NETWORK, WITHIN, *map(column, rows[0].ratios)), note)]
-
-
-PREFETCH_TABLE = ratio_table(
-    "When the maps are prefetched",
-    "The same maps leave in each line: those that the policy accudnn sends.  late: as late as the deadlines allow.  "
-    "early: as early as there is room.  A dash: does not fit.",
-)
-CHOICE_TABLE = ratio_table(
-    "Which maps leave",
-    "The policy accudnn with one order of its candidates alone.  idle: idle longest first.  slack: most idle time left "
-    "after the copies, for each byte.  size: largest first.",
-)
+    return [Table.of("When the maps are prefetched", rows, (NETWORK, WITHIN, *map(column, WHEN)), note)]
 
 
 def ratio_marks(rows: Sequence[RatioRow]) -> Iterator[Datum]:
@@ -531,18 +452,17 @@ def ratio_marks(rows: Sequence[RatioRow]) -> Iterator[Datum]:
             yield Datum(group, label, 100 * (ratio - 1) if ratio else None)
 
 
-SLOWER = ("Titan X, simulated, our reconstruction · ×: does not fit", "slower than with unlimited memory (%)")
-PREFETCH_PICTURE = Marks("When the same maps are prefetched", *SLOWER, ratio_marks)
-CHOICE_PICTURE = Marks("Which maps leave, by the order in which they are chosen", *SLOWER, ratio_marks)
+PREFETCH_PICTURE = Marks(
+    "When the same maps are prefetched", "Titan X, simulated, our reconstruction · ×: does not fit",
+    "slower than with unlimited memory (%)", ratio_marks,
+)  # fmt: skip
 
 PARTS = (
     Part("memory", "ResNet-152's memory without loss of speed", len(GPUS) * len(ACCOUNTINGS), memory, MEMORY_TABLE,
-         MEMORY_PICTURE, units="GB: 2^30 bytes."),
-    Part("batch", "the efficiency-optimal batch over each baseline's", len(GPUS), batch, BATCH_TABLE, BATCH_PICTURE),
-    Part("cluster", "8 GPUs over one", len(GPUS), cluster, CLUSTER_TABLE, CLUSTER_PICTURE),
-    Part("together", "all four claims in one reading, with one free number", len(GPUS), together, TOGETHER_TABLE,
-         TOGETHER_PICTURE),
-    Part("prefetch", "when the same maps are prefetched", len(CASES), prefetch, PREFETCH_TABLE, PREFETCH_PICTURE,
+         units="GB: 2^30 bytes."),
+    Part("batch", "the efficiency-optimal batch over each baseline's", len(GPUS), batch, BATCH_TABLE),
+    Part("cluster", "8 GPUs over one", len(GPUS), cluster, CLUSTER_TABLE),
+    Part("together", "all four claims in one reading, with one free number", len(GPUS), together, TOGETHER_TABLE),
+    Part("prefetch", "when the same maps are prefetched", len(CASES), prefetch, prefetch_tables, PREFETCH_PICTURE,
          beside=False),
-    Part("choice", "which maps leave", len(CASES), choice, CHOICE_TABLE, CHOICE_PICTURE, beside=False),
 )  # fmt: skip

@@ -5,9 +5,7 @@ momentum, the batch, maps, gradient maps, workspaces, rounding and holes.  Batch
 and the next does not; as fitting is not monotone, a larger one that was not tried may fit too (`registry.largest`).
 
 Host memory has no end here, and with the cache nothing but one step's tensors must be on the device at a time.  The
-published batches of the ResNets are far smaller than those that then fit.  A row more for each ResNet has every
-checkpoint offloaded to a host tier of 34 GiB, and no cache.  That size is fitted to the published 384, 256 and 176
-images, and ours are 388, 257 and 181: no figure counts as met by it.
+published batches of the ResNets are far smaller than those that then fit.
 """
 
 from __future__ import annotations
@@ -16,14 +14,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from refimpl.machine import Machine, Tier
+from refimpl.machine import Machine
 from refimpl.names.largest_batch import Largest, attempt, largest
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import Setup
 from refimpl.report.tables import Column, Table, in_units, plain
-from refimpl.slots.baseline import NetworkWide, NoRecompute
-from refimpl.studies.reproduce.evaluation import GIB, NETWORK, Part
+from refimpl.slots.baseline import NetworkWide
+from refimpl.studies.reproduce.evaluation import GIB, Part
 from refimpl.studies.reproduce.published import Found, Published, Reproduced, Watch, sized
 from refimpl.studies.reproduce.superneurons.memory import (
     FIGURES,
@@ -33,7 +31,6 @@ from refimpl.studies.reproduce.superneurons.memory import (
     workspace_bytes,
 )
 from refimpl.superneurons import presets as stages
-from refimpl.superneurons.offload import ALL_CHECKPOINTS
 from refimpl.zoo.resnet import SHALLOWEST_DEEP
 
 BUDGET = 12 << 30  #: bytes
@@ -53,20 +50,6 @@ SETUPS: dict[str, Setup] = {
     "recompute": stages.recompute(),
     ALL: stages.everything(),
 }
-#: All techniques but one.  A step then needs its own tensors alone, while a rebuild also needs the checkpoint and the
-#: maps between: larger batches fit, and more bytes move.
-WITHOUT: dict[str, Setup] = {
-    "all but recompute": stages.everything().replace(name="all but recompute", recompute=NoRecompute()),
-}
-
-#: The largest batches of the ResNets again, with this much host memory; fitted to the three published ones.
-HOST_BYTES = 34 * GIB
-LIMITED = f"offload all, {HOST_BYTES // GIB} GiB host"
-LIMITED_HOST = K40C.with_tiers([Tier("host", HOST_BYTES)])
-
-#: Every checkpoint is offloaded, as in the table of recomputation; there is no cache.
-CHECKPOINTS_LEAVE = stages.recompute().replace(name="recompute, offload all", offload=ALL_CHECKPOINTS)
-
 GB = 10**9  #: bytes, in Figure 13 as in Figure 2
 GIB_2, GB_1 = in_units(GIB, 2), in_units(GB)
 
@@ -84,10 +67,7 @@ class CapacityRow:
     setup: str
     resident_bytes: int  #: of the 12 GiB: weights, their gradients, momentum, statistics and the batch
     peak_bytes: int  #: held by the pool at most, resident tensors included
-    host_bytes: int  #: pinned memory
-    recomputed_layers: int
     images_a_second: float  #: as planned, hence simulated
-    tried: int  #: plans that the search took
     published: Published | None = None  #: SuperNeurons' figure, beside all techniques
 
     @property
@@ -120,27 +100,23 @@ def rows(watch: Watch = lambda name: None) -> Iterator[CapacityRow]:
     """Every network under every setup, then the deepest ResNet."""
     for name in NETWORKS:
         watch(name)
-        for setup_name, setup in (SETUPS | WITHOUT).items():
+        for setup_name, setup in SETUPS.items():
             theirs = FIGURES.by("largest batch").get(name) if setup_name == ALL else None
             yield _row(name, setup_name, largest_batch(f"{name}:superneurons", setup), theirs)
-        if name.startswith("resnet"):
-            found = largest_batch(f"{name}:superneurons", CHECKPOINTS_LEAVE, LIMITED_HOST)
-            yield _row(name, LIMITED, found)
     for setup_name, setup in SETUPS.items():
         watch(f"{DEEP}, {setup_name}")
         yield _row(DEEP, setup_name, deepest(setup), FIGURES.one("deepest") if setup_name == ALL else None)
 
 
 def _row(network: str, setup: str, found: Largest, theirs: Published | None = None) -> CapacityRow:
-    batch, depth, tried = found.size, None, len(found.tried)
+    batch, depth = found.size, None
     if network == DEEP:
         batch, depth = DEEP_BATCH, depth_of(found.size) if found.size else 0
     program = found.program
     if program is None:
-        return CapacityRow(network, batch, depth, setup, 0, 0, 0, 0, 0.0, tried, theirs)
-    taken = program.network.resident_bytes, program.peak_bytes, program.pinned_bytes
+        return CapacityRow(network, batch, depth, setup, 0, 0, 0.0, theirs)
     speed = program.network.batch / program.planned_seconds
-    return CapacityRow(network, batch, depth, setup, *taken, program.counts.recomputed_layers, speed, tried, theirs)
+    return CapacityRow(network, batch, depth, setup, program.network.resident_bytes, program.peak_bytes, speed, theirs)
 
 
 # -- beside the published figures --------------------------------------------------------------------------------------
@@ -172,16 +148,8 @@ def note(row: CapacityRow) -> str:
     return f"in steps of {STEP}: {row.batch // STEP * STEP}"
 
 
-LARGEST = (
-    Column("network", "network"), Column("largest", "largest", plain),
-    Column("resident", "resident_bytes", GIB_2), Column("pool", "peak_bytes", GIB_2),
-    Column("host", "host_bytes", GIB_2), Column("rebuilt", "recomputed_layers", plain),
-    Column("images/s", "images_a_second", "{:.1f}".format), Column("plans tried", "tried", plain),
-)  # fmt: skip
-
-
 def largest_tables(rows: Sequence[CapacityRow]) -> list[Table]:
-    """The largest batch and the deepest ResNet under each setup; and the memory of all techniques together."""
+    """The largest batch and the deepest ResNet under each setup."""
     found: dict[str, dict[str, CapacityRow]] = {}
     for row in rows:
         found.setdefault(row.network, {})[row.setup] = row
@@ -206,16 +174,11 @@ def largest_tables(rows: Sequence[CapacityRow]) -> list[Table]:
     note = (
         "The largest that was tried within 12 GiB of a K40c, everything that trains counted.  baseline: nothing is "
         "freed before the iteration ends.  The next three are one technique each on top of liveness analysis.  Host "
-        "memory has no end, but in the column that limits it.  "
+        "memory has no end.  "
         f"With 12 GB others reached, in images: {others} (Caffe, MXNet, Torch, TensorFlow); "
         f"in layers: {', '.join(f'{who} {n}' for who, n in deepest)}."
     )
-    everything = [row for row in rows if row.setup == ALL]
-    units = "resident, pool, host: GiB.  rebuilt: forward steps run again.  images/s: simulated."
-    return [
-        Table.of("The largest batches and the deepest ResNet in 12 GiB", found.items(), columns, note),
-        Table.of("All techniques at their largest", everything, LARGEST, units),
-    ]
+    return [Table.of("The largest batches and the deepest ResNet in 12 GiB", found.items(), columns, note)]
 
 
 # -- memory at the largest batches: Figure 13 --------------------------------------------------------------------------
@@ -245,28 +208,8 @@ def costs(watch: Watch) -> Found:
     return Found(found, rows)
 
 
-def costs_tables(rows: Sequence[CostRow]) -> list[Table]:
-    """Figure 13 with what the paper has of the other frameworks."""
-    published = {sized(key)[0]: figure.value for key, figure in FIGURES.by("memory at the largest").items()}
-
-    def of_another(who: str, place: int) -> Column:
-        return Column(who, lambda row: FIGURES.data["memory of others"][row.network][place], "{:.1f}".format)
-
-    columns = (
-        NETWORK, Column("published", lambda row: published[row.network], "{:.1f}".format),
-        Column("tensors", "memory_bytes", GB_1), Column("workspaces", "workspace_bytes", GB_1),
-        *(of_another(who, place) for place, who in enumerate(FIGURES.data["others"])),
-    )  # fmt: skip
-    note = (
-        "GB (10^9 bytes) at Table 5's batches, everything allocated once.  tensors and workspaces: ours, as in Figure "
-        "2, the latter of every forward convolution's fastest algorithm.  The other frameworks' figures are published, "
-        "each at its own largest batch, and are not measured here."
-    )
-    return [Table.of("Memory at the largest batches", rows, columns, note)]
-
-
 PARTS = (
     Part("largest", "the largest batches and the deepest ResNet in 12 GiB", ROUNDS, capacity, largest_tables),
     Part("largest-memory", "memory at the largest batches", len(FIGURES.by("memory at the largest")), costs,
-         costs_tables, units="GB: 10^9 bytes."),
+         units="GB: 10^9 bytes."),
 )  # fmt: skip

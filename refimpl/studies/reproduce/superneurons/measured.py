@@ -13,9 +13,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 from refimpl.machine import Machine
 from refimpl.machine.devices import device_at_hand
@@ -174,16 +175,15 @@ def largest_by_torch(
         iterations: timed ones; the least time counts.
         watch: called with the name of each timed iteration.
     """
-    nbytes = {0: 0, 1: pytorch.TorchTraining(build(1), way).peak().device}  # batch → what it takes
-    fits, over = 0, 1
-    while nbytes[over] <= budget:
-        fits, over = over, 2 * over
-        nbytes[over] = pytorch.TorchTraining(build(over), way).peak().device
-    while over - fits > 1:
-        slope = (nbytes[over] - nbytes[fits]) / (over - fits)  # bytes are almost linear in images
-        batch = min(max(fits + int((budget - nbytes[fits]) / slope), fits + 1), over - 1)
-        nbytes[batch] = pytorch.TorchTraining(build(batch), way).peak().device
-        fits, over = (batch, over) if nbytes[batch] <= budget else (fits, batch)
+
+    @cache
+    def device_bytes(batch: int) -> int:
+        return pytorch.TorchTraining(build(batch), way).peak().device
+
+    over = 1
+    while device_bytes(over) <= budget:
+        over *= 2
+    fits = bisect_right(range(1, over), budget, key=device_bytes)
     if not fits:
         return None
     training = pytorch.TorchTraining(build(fits), way)

@@ -13,7 +13,7 @@ paper draws 1132.05 and prints 1132.155.  The text prints two peaks that differ 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,14 +23,13 @@ from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import Launch, Program, Setup, plan
 from refimpl.report.tables import Column, Table, in_units, plain
-from refimpl.studies.reproduce.evaluation import MIB, NETWORK, Part, one_table, titled
+from refimpl.studies.reproduce.evaluation import MIB, Part, titled
 from refimpl.studies.reproduce.pictures import Datum, Marks
-from refimpl.studies.reproduce.published import Figures, Found, Published, Reproduced, Watch, sized
+from refimpl.studies.reproduce.published import Figures, Found, Reproduced, Watch, sized
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.offload import ALL_CHECKPOINTS
 from refimpl.superneurons.presets import DynamicWorkspace
 from refimpl.superneurons.recompute import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, RecomputeSegments
-from refimpl.text import duration
 
 FIGURES = Figures(__file__)
 CLOSE_MIB = 0.02  #: of the curve; read off its vector figure to about 0.01
@@ -235,30 +234,6 @@ def tensor_and_weight_bytes(built: Network) -> tuple[int, int]:
     return built.managed_bytes - sum(map.nbytes for map in aliased), 3 * weights
 
 
-def workspaces_published(row: TotalRow) -> float:
-    """MB of workspaces: the difference between the two published figures."""
-    return FIGURES.by("memory with workspaces")[titled(row)].value - FIGURES.by("memory")[titled(row)].value
-
-
-TOTAL_TABLE = one_table(
-    "Everything allocated at once, MB",
-    (
-        NETWORK, Column("tensors", "tensor_bytes", MB_0), Column("weights × 3", "weight_bytes", MB_0),
-        Column("memory", "memory_bytes", MB_0),
-        Column("published", lambda row: FIGURES.by("memory")[titled(row)].value, "{:,}".format),
-        Column("workspaces forward", "forward_workspace_bytes", MB_0),
-        Column("backward", "backward_workspace_bytes", MB_0),
-        Column("published ", workspaces_published, "{:,}".format),
-        Column("speed", "speed_up", "{:.2f} ×".format),
-        Column("published  ", lambda row: FIGURES.by("faster with workspaces")[row.network].value, "{:.2f} ×".format),
-    ),
-    "tensors: every map and gradient map, where a FORK's first branch is its input and a JOIN's output is its first "
-    "input.  weights × 3: with gradients and momentum.  workspaces: of the fastest algorithm of every convolution, by "
-    "a model of cuDNN 4 on a K40c, added up.  speed: with these over without.  The paper does not say what its figure "
-    "adds up, nor which cuDNN it is.",
-)  # fmt: skip
-
-
 def total_marks(rows: Sequence[TotalRow]) -> Iterator[Datum]:
     for row in rows:
         memory, with_workspaces = (FIGURES.by(f"memory{rest}")[titled(row)] for rest in ("", " with workspaces"))
@@ -272,70 +247,6 @@ TOTAL_PICTURE = Marks(
     "What SuperNeurons' networks take if everything is allocated at once",
     "maps, gradient maps, weights with gradients and momentum · workspaces of the fastest convolutions, K40c",
     "GB (10⁹ bytes)", total_marks,
-)  # fmt: skip
-
-# -- memory of the networks --------------------------------------------------------------------------------------------
-
-#: What is left of the total: setup by setup, the last with what no other one keeps.
-LEFT: dict[str, Setup] = CURVE | {
-    "both": stages.recompute().replace(name="recompute, offload all", offload=ALL_CHECKPOINTS),
-}
-
-
-@dataclass(frozen=True)
-class MemoryRow:
-    """A network's memory with everything allocated once, and the peaks under each setup.  Bytes."""
-
-    network: str
-    batch: int
-    layers: int
-    tensors: int
-    managed_bytes: int
-    resident_bytes: int
-    largest_step_bytes: int  #: the most that one step uses: no setup can do with less
-    peak_bytes: dict[str, int]  #: setup → the most that is alive
-
-
-def memory(watch: Watch) -> Found:
-    """The total memory, and what each technique leaves of it."""
-    rows = []
-    for name in NETWORKS:
-        watch(name)
-        built = network(name)
-        step = max(sum(tensor.nbytes for tensor in step.uses if tensor.managed) for step in built.steps)
-        peaks = {left: planned(built, setup).peak.live_bytes for left, setup in LEFT.items()}
-        sizes = len(built.layers), len(built.managed), built.managed_bytes, built.resident_bytes
-        rows.append(MemoryRow(name, built.batch, *sizes, step, peaks))
-    return Found([], rows)
-
-
-def peak(setup: str) -> Column:
-    return Column(setup, lambda row: row.peak_bytes[setup], MIB_1)
-
-
-MEMORY_TABLE = one_table(
-    "Memory of SuperNeurons' networks, MiB",
-    (
-        NETWORK, Column("layers", "layers", plain), Column("total", "managed_bytes", MIB_1), *map(peak, LEFT),
-        Column("one step", "largest_step_bytes", MIB_1), Column("weights", "resident_bytes", MIB_1),
-    ),
-    "total: every map and gradient map.  Then peaks of live memory: under liveness analysis; with offload and "
-    "prefetch; with cost-aware recomputation instead; with both, every checkpoint's output away until a step needs "
-    "it.  one step: the most that a single step uses, which every setup needs.  weights: with gradients, momentum and "
-    "all else that is resident, beside these.",
-)  # fmt: skip
-
-
-def memory_marks(rows: Sequence[MemoryRow]) -> Iterator[Datum]:
-    for row in rows:
-        for name, nbytes in (*row.peak_bytes.items(), ("a single step", row.largest_step_bytes)):
-            yield Datum(titled(row), name, 100 * nbytes / row.managed_bytes)
-
-
-MEMORY_PICTURE = Marks(
-    "What each of SuperNeurons' techniques leaves of the networks' memory",
-    "maps and gradient maps, float32; no weights, no workspaces · both: recomputation, all checkpoints away",
-    "alive at the peak (% of everything)", memory_marks, text="{:.0f}".format,
 )  # fmt: skip
 
 # -- time and memory by type of layer ----------------------------------------------------------------------------------
@@ -433,42 +344,6 @@ def types(watch: Watch) -> Found:
     return Found(figures, rows)
 
 
-def type_tables(rows: Sequence[TypeRow]) -> list[Table]:
-    """Shares of time and of memory by type of layer, each followed by the published ones."""
-
-    def lines(
-        parts: Mapping[str, Callable[[TypeRow], Mapping[str, float]]], theirs: Mapping[str, Mapping[str, Published]]
-    ) -> Iterator[tuple[str, Mapping[str, float]]]:
-        for row in rows:
-            for word, of in parts.items():
-                found = of(row)
-                yield word or titled(row), {kind: share(found, kind) for kind in found if found[kind]}
-            if row.network in theirs:
-                yield "  published", {kind: figure.value for kind, figure in theirs[row.network].items()}
-
-    def column(kind: str) -> Column:
-        return Column(kind, lambda line: line[1].get(kind), "{:.1f}".format)
-
-    first, kinds = Column("network", lambda line: line[0]), [*map(column, TYPES.values())]
-    needs = (
-        "The bytes that the forward and the backward steps of a type's layers need, each step for itself, so that a "
-        "shared tensor counts several times.  FORK, JOIN and CONCAT are left out.  With a gradient of its own for "
-        "LRN, AlexNet's shares would be the published ones."
-    )
-    times = (
-        f"In kernels, simulated on a K40c with the fastest convolutions; then with {duration(CALL_SECONDS)} more for "
-        "each call of a library, fitted to the published shares.  structure: FORK, JOIN and CONCAT, of which the paper "
-        "has nothing but what its shares leave."
-    )
-    by_time = {"": lambda row: row.kernel_seconds, "  with a fixed cost": lambda row: row.seconds}
-    by_need = {"": lambda row: row.needed_bytes}
-    shares = lines(by_time, FIGURES.by_two("time shares")), lines(by_need, FIGURES.by_two("memory shares"))
-    return [
-        Table.of("Time by type of layer, %", shares[0], [first, *kinds, column(STRUCTURE)], times),
-        Table.of("Memory by type of layer, %", shares[1], [first, *kinds], needs),
-    ]
-
-
 def type_marks(rows: Sequence[TypeRow]) -> Iterator[Datum]:
     for row in rows:
         for name, parts in (("time", row.seconds), ("memory", row.needed_bytes)):
@@ -495,10 +370,7 @@ class RecomputeRow:
     strategy: str
     extra_runs: int
     resident_peak_bytes: int  #: with the checkpoints' outputs on the device
-    resident_peak_layer: str  #: in whose backward
     offloaded_peak_bytes: int  #: with them on the host, each fetched when a step needs it
-    offloaded_peak_layer: str
-    offloaded_bytes: int
 
 
 def recomputation(watch: Watch) -> Found:
@@ -532,33 +404,14 @@ def _recomputed(built: Network, way: RecomputeSegments) -> RecomputeRow:
         strategy=way.name,
         extra_runs=here.counts.recomputed_layers,
         resident_peak_bytes=here.peak.live_bytes,
-        resident_peak_layer=here.peak.step.layer.name,
         offloaded_peak_bytes=away.peak.live_bytes,
-        offloaded_peak_layer=away.peak.step.layer.name,
-        offloaded_bytes=away.counts.offloaded_bytes,
     )
 
 
-RECOMPUTE_TABLE = one_table(
-    "Three ways of recomputing, MiB",
-    (
-        NETWORK, Column("way", "strategy"), Column("extra runs", "extra_runs", plain),
-        Column("device", "resident_peak_bytes", MIB_3), Column("at", "resident_peak_layer"),
-        Column("host", "offloaded_peak_bytes", MIB_3), Column("at", "offloaded_peak_layer"),
-        Column("moved out", "offloaded_bytes", MIB_1),
-    ),
-    "Peaks of live memory, at the backward step of that layer.  device: with the checkpoints' outputs on the device.  "
-    "host: with those of CONV, FC, FORK, JOIN and CONCAT on the host, each fetched when a step needs it.  The "
-    "published peaks are AlexNet's of the first kind and the ResNets' of the second.",
-)  # fmt: skip
-
 PARTS = (
     Part("curve", "the memory curve of AlexNet(200)", len(CURVE), curve, curve_tables, CURVE_PICTURE),
-    Part("total", "memory of the networks, without and with workspaces", len(NETWORKS), total, TOTAL_TABLE,
-         TOTAL_PICTURE, units="MB: 10^6 bytes."),
-    Part("memory", "memory that each technique leaves", len(NETWORKS), memory, MEMORY_TABLE, MEMORY_PICTURE,
-         beside=False),
-    Part("types", "time and memory by type of layer", len(NETWORKS), types, type_tables, TYPES_PICTURE),
-    Part("recompute", "extra runs and peaks of the three ways", len(FIGURES.by("extra runs")), recomputation,
-         RECOMPUTE_TABLE),
+    Part("total", "memory of the networks, without and with workspaces", len(NETWORKS), total,
+         picture=TOTAL_PICTURE, units="MB: 10^6 bytes."),
+    Part("types", "time and memory by type of layer", len(NETWORKS), types, picture=TYPES_PICTURE),
+    Part("recompute", "extra runs and peaks of the three ways", len(FIGURES.by("extra runs")), recomputation),
 )  # fmt: skip

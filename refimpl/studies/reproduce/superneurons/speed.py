@@ -2,11 +2,7 @@
 
 Of the cache (§3.3.2) the paper says neither what "without" is nor which copies of its Table 3 count.  Ours without it
 is the stage `offload`: the outputs of every CONV and FC are offloaded at once, and prefetched.  That is little more
-than half of the published figure.  All weights once, all CONVs' outputs three times and the batch twice give all six
-figures to the last digit (GB of 10^9; 2^30 will not do).  But no setup that was described moves just that, and a cache
-cannot save the weights and the batch: this fit may be a coincidence.  With the cache nothing has to move even at 1,024
-images, as liveness leaves AlexNet far below 12 GB; if no tensor is freed before the iteration ends, our cache begins to
-move there, as the paper's.
+than half of the published figure.  docs/superneurons-evidence.md has what was tried to explain it.
 
 Of the heap (§3.3.1) the paper's reason is one figure: cudaMalloc and cudaFree took 36 % of ResNet-50's training time.
 It does not give the time of one call, on which that share depends.  Table 2 is compared with two numbers fitted to
@@ -17,19 +13,17 @@ seen by the fit.  The cost is that of the authors' runtime: no other figure is s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar
 
 from refimpl.machine import MACHINES, Choice, Machine
 from refimpl.memory import UNLIMITED, DriverCalls
 from refimpl.names.largest_batch import attempt
 from refimpl.network import Call, Network
-from refimpl.planner import Context, CopyIn, CopyOut, Launch, Program, Setup, plan
-from refimpl.report.tables import Column, Table, count, in_units, percent, plain
-from refimpl.slots import questions as slots
-from refimpl.slots.baseline import NoPrefetch, NoRecompute, Releases
-from refimpl.studies.reproduce.evaluation import GIB, MIB, NETWORK, Part, moved_bytes, one_table, titled
+from refimpl.planner import CopyIn, CopyOut, Launch, Program, Setup, plan
+from refimpl.report.tables import Column, in_units, percent, plain
+from refimpl.slots.baseline import NoRecompute
+from refimpl.studies.reproduce.evaluation import GIB, MIB, Part, moved_bytes, one_table, titled
 from refimpl.studies.reproduce.pictures import Datum, Marks
 from refimpl.studies.reproduce.published import Found, Published, Reproduced, Watch, sized
 from refimpl.studies.reproduce.superneurons.memory import FASTEST, FIGURES, K40C, LIBRARY_CALLS, library_calls, network
@@ -37,7 +31,6 @@ from refimpl.superneurons import Heap
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.presets import DynamicWorkspace
 from refimpl.superneurons.recompute import COST_AWARE
-from refimpl.text import duration, size
 
 TITAN_XP = MACHINES["titan-xp"]
 #: The paper's GPUs.  We do not know on which its speeds were measured.  The faster a GPU, the more a driver call costs.
@@ -51,21 +44,7 @@ MIB_1, GB_2 = in_units(MIB), in_units(GB, 2)
 BATCHES = (256, 384, 512, 640, 896, 1024)  #: images of AlexNet
 
 
-@dataclass(frozen=True)
-class NothingFreed(slots.Liveness):
-    """Every tensor stays until the iteration ends, gradients too: only a cache can push one out."""
-
-    name: ClassVar[str] = "nothing-freed"
-    summary: ClassVar[str] = "every tensor stays until the iteration ends"
-
-    def bind(self, context: Context) -> Releases:
-        return Releases()
-
-
 OFFLOAD = stages.offload()
-CACHE_ALONE = EVERYTHING.replace(
-    name="the cache alone", recompute=NoRecompute(), liveness=NothingFreed(), prefetch=NoPrefetch()
-)
 
 
 @dataclass(frozen=True)
@@ -75,16 +54,7 @@ class TrafficRow:
     batch: int
     budget_bytes: int
     without_bytes: int
-    without_fitted_bytes: int  #: weights once, CONVs' outputs three times, the batch twice
     with_bytes: int
-    with_nothing_freed_bytes: int  #: the cache alone: no recomputation, and no tensor freed before the iteration ends
-
-
-def fitted_bytes(network: Network) -> int:
-    """Weights once, CONVs' outputs three times, the batch twice: see above."""
-    weights = sum(parameter.weight.nbytes for _, _, parameter in network.parameters())
-    convolved = sum(layer.y.nbytes for layer in network.layers if layer.kind == "conv")
-    return weights + 3 * convolved + 2 * network.input.nbytes
 
 
 def cache(watch: Watch) -> Found:
@@ -93,37 +63,16 @@ def cache(watch: Watch) -> Found:
     for batch in BATCHES:
         watch(f"alexnet({batch})")
         built, budget = network("alexnet", batch), K40C.memory_bytes
-        without, cached, alone = (moved_bytes(plan(built, setup, K40C, budget))
-                                  for setup in (OFFLOAD, EVERYTHING, CACHE_ALONE))  # fmt: skip
-        rows.append(TrafficRow(batch, budget, without, fitted_bytes(built), cached, alone))
-    figures = []
-    for row in rows:
-        note = f"CONV and FC, out and in; the fit: {row.without_fitted_bytes / GB:.2f}"
-        figures.append(Reproduced(moved("without", row), row.without_bytes / GB, note))
-    for row in rows:
-        note = f"with nothing freed: {row.with_nothing_freed_bytes / GB:.2f}"
-        figures.append(Reproduced(moved("with", row), row.with_bytes / GB, note))
+        without, cached = (moved_bytes(plan(built, setup, K40C, budget)) for setup in (OFFLOAD, EVERYTHING))
+        rows.append(TrafficRow(batch, budget, without, cached))
+    figures = [Reproduced(moved("without", row), row.without_bytes / GB, "CONV and FC, out and in") for row in rows]
+    figures += [Reproduced(moved("with", row), row.with_bytes / GB, "") for row in rows]
     return Found(figures, rows)
 
 
 def moved(how: str, row: TrafficRow) -> Published:
     return FIGURES.by(f"moved {how} the cache")[f"alexnet({row.batch})"]
 
-
-CACHE_TABLE = one_table(
-    "Moved without the cache and with it, GB",
-    (
-        Column("AlexNet", "batch", plain),
-        Column("published", lambda row: moved("without", row).value, "{:.2f}".format),
-        Column("without", "without_bytes", GB_2), Column("fit", "without_fitted_bytes", GB_2),
-        Column("published ", lambda row: moved("with", row).value, "{:.2f}".format),
-        Column("with", "with_bytes", GB_2), Column("nothing freed", "with_nothing_freed_bytes", GB_2),
-    ),
-    "GB (10^9 bytes) moved in an iteration within 12 GiB, the batch not counted.  without the cache: the outputs of "
-    "every CONV and FC, out and in.  fit: all weights once, CONVs' outputs three times, the batch twice, which is the "
-    "published line and may be a coincidence.  with: all techniques.  nothing freed: the cache alone, no tensor freed "
-    "before the iteration ends.",
-)  # fmt: skip
 
 # -- the speed with the cache: Figure 11 -------------------------------------------------------------------------------
 
@@ -185,20 +134,6 @@ def cache_row(name: str, batch: int, machine: Machine) -> CacheRow:
     )  # fmt: skip
 
 
-CACHE_SPEED_TABLE = one_table(
-    "Speed with the tensor cache and without",
-    (
-        NETWORK, Column("machine", "machine"),
-        Column("with the cache", "with_seconds", duration), Column("without", "without_seconds", duration),
-        Column("moved with", "with_moved_bytes", MIB_1), Column("without ", "without_moved_bytes", MIB_1),
-        Column("speed", "ratio", "{:.3f} ×".format), Column("in series", "ratio_in_series", "{:.3f} ×".format),
-        Column("published", lambda row: FIGURES.by("faster with the cache")[titled(row)].value, "{:.3f} ×".format),
-    ),
-    "An iteration within 12 GiB, simulated, with dynamic workspaces and cost-aware recomputation.  without: the "
-    "outputs of CONV and FC are offloaded at once.  moved: MiB.  in series: if no kernel ran beside a copy.",
-)  # fmt: skip
-
-
 def cache_speed_marks(rows: Sequence[CacheRow]) -> Iterator[Datum]:
     for row in rows:
         known = FIGURES.by("faster with the cache")[titled(row)].value
@@ -219,17 +154,13 @@ POOLS = (3, 5)  #: GiB
 PASSES = {"conv.forward": "Y", "conv.backward_data": "dX", "conv.backward_filter": "dW"}
 
 #: Recomputation leaves so much room that 3 GiB are enough for every workspace; so the figure is drawn without it.
-SETUPS: dict[str, Setup] = {
-    "all": EVERYTHING,
-    "all but recompute": EVERYTHING.replace(name="all but recompute", recompute=NoRecompute()),
-}
+NO_RECOMPUTE = EVERYTHING.replace(name="all but recompute", recompute=NoRecompute())
 
 
 @dataclass(frozen=True)
 class WorkspaceRow:
     """A convolution call of AlexNet in a pool: the workspace that it has, and the one it would be fastest with."""
 
-    setup: str
     batch: int
     pool_bytes: int
     images_a_second: float  #: of the whole iteration
@@ -242,31 +173,24 @@ class WorkspaceRow:
 def workspaces(watch: Watch) -> Found:
     """AlexNet's workspaces in two pools, call by call, and the speed that the larger pool buys."""
     rows: list[WorkspaceRow] = []
-    for setup_name, setup in SETUPS.items():
-        for batch in IMAGES:
-            watch(f"alexnet({batch}), {setup_name}")
-            for pool in POOLS:
-                rows += _workspaces(setup_name, plan(network("alexnet", batch), setup, K40C, pool * GIB))
+    for batch in IMAGES:
+        watch(f"alexnet({batch})")
+        for pool in POOLS:
+            rows += _workspaces(plan(network("alexnet", batch), NO_RECOMPUTE, K40C, pool * GIB))
     figures = []
     for title, figure in FIGURES.by("served").items():
-        panel = FIGURES.data["panels"][title]
-        batch = panel["batch"] or IMAGES[-1]
-        found = {name: served(chosen(rows, name, batch, panel["pool"])) for name in SETUPS}
-        note = f"{batch} images, without recomputation; with it {found['all']}"
-        figures.append(Reproduced(figure, found["all but recompute"], note))
-    speeds = {name: [chosen(rows, name, IMAGES[-1], pool)[0].images_a_second for pool in POOLS] for name in SETUPS}
-    little, much = speeds["all but recompute"]
-    note = (
-        f"simulated, {IMAGES[-1]} images, without recomputation: {little:.0f} and {much:.0f} images a second; "
-        f"with it {speeds['all'][0]:.0f} and {speeds['all'][1]:.0f}"
-    )
+        known, pool = FIGURES.data["panels"][title]
+        batch = known or IMAGES[-1]
+        found = served(chosen(rows, batch, pool))
+        figures.append(Reproduced(figure, found, f"{batch} images, without recomputation"))
+    little, much = (chosen(rows, IMAGES[-1], pool)[0].images_a_second for pool in POOLS)
+    note = f"simulated, {IMAGES[-1]} images, without recomputation: {little:.0f} and {much:.0f} images a second"
     return Found([*figures, Reproduced(FIGURES.one("faster with memory"), much / little, note)], rows)
 
 
-def chosen(rows: Sequence[WorkspaceRow], setup: str, batch: int, pool: int) -> list[WorkspaceRow]:
+def chosen(rows: Sequence[WorkspaceRow], batch: int, pool: int) -> list[WorkspaceRow]:
     """The calls of one plan, in a pool of a number of GiB."""
-    wanted = (setup, batch, pool * GIB)
-    return [row for row in rows if (row.setup, row.batch, row.pool_bytes) == wanted]
+    return [row for row in rows if (row.batch, row.pool_bytes) == (batch, pool * GIB)]
 
 
 def by_step(run: Sequence[WorkspaceRow]) -> dict[str, tuple[int, int]]:
@@ -286,12 +210,11 @@ def served(run: Sequence[WorkspaceRow]) -> int:
     return sum(given == fastest for given, fastest in by_step(run).values())
 
 
-def _workspaces(setup: str, program: Program) -> Iterator[WorkspaceRow]:
+def _workspaces(program: Program) -> Iterator[WorkspaceRow]:
     for instruction in program.instructions:
         if isinstance(instruction, Launch) and instruction.choice is not None and not instruction.rebuild:
             layer = program.network.steps[instruction.step - 1].layer
             yield WorkspaceRow(
-                setup=setup,
                 batch=program.network.batch,
                 pool_bytes=program.budget,
                 images_a_second=program.network.batch / program.planned_seconds,
@@ -302,61 +225,13 @@ def _workspaces(setup: str, program: Program) -> Iterator[WorkspaceRow]:
             )
 
 
-def workspace_tables(rows: Sequence[WorkspaceRow]) -> list[Table]:
-    """The speed and the workspaces of AlexNet, a line a pool; and those of the paper's panels."""
-    runs: dict[tuple[str, int, int], list[WorkspaceRow]] = {}
-    for row in rows:
-        runs.setdefault((row.setup, row.batch, row.pool_bytes), []).append(row)
-    columns = (
-        Column("AlexNet", lambda run: run[0].batch, plain), Column("setup", lambda run: run[0].setup),
-        Column("pool", lambda run: run[0].pool_bytes, size),
-        Column("images/s", lambda run: run[0].images_a_second, "{:.1f}".format),
-        Column("workspaces", lambda run: sum(row.workspace_bytes for row in run), MIB_1),
-        Column("of the fastest", lambda run: sum(row.fastest_bytes for row in run), MIB_1),
-        Column("calls without theirs", lambda run: missing(run) or "none", wraps=True),
-    )  # fmt: skip
-
-    def missing(run: Sequence[WorkspaceRow]) -> str:
-        return ", ".join(row.call for row in run if row.workspace_bytes != row.fastest_bytes)
-
-    note = (
-        "Simulated on a K40c.  workspaces: MiB of all convolution calls together; of the fastest: if each call had the "
-        "fastest algorithm.  calls without theirs: those whose workspace is another one.  Y: forward; dX, dW: backward."
-    )
-    return [Table.of("Workspaces in two pools", runs.values(), columns, note), panels_table(rows)]
-
-
-def panels_table(rows: Sequence[WorkspaceRow]) -> Table:
-    """Figure 12: what each step is assigned of the workspace of its fastest algorithm, published and ours, MB."""
-    steps = FIGURES.data["workspace steps"]
-    lines: list[tuple[str, Mapping[str, tuple[float, float]]]] = []
-    for title, panel in FIGURES.data["panels"].items():
-        pairs = zip(panel["assigned"], panel["fastest"], strict=True)
-        lines.append((title, dict(zip(steps, pairs, strict=True))))
-        ours = by_step(chosen(rows, "all but recompute", panel["batch"] or IMAGES[-1], panel["pool"]))
-        lines.append(("  ours", {step: (given / 1e6, fastest / 1e6) for step, (given, fastest) in ours.items()}))
-
-    def column(step: str) -> Column:
-        layer, direction = step.split()
-        return Column(f"{layer[4:]}{direction[0]}", lambda line: line[1][step], lambda of: f"{of[0]:.0f}/{of[1]:.0f}")
-
-    columns = [Column("panel", lambda line: line[0]), *map(column, steps)]
-    note = (
-        "MB, assigned/of the fastest algorithm, by CONV: f forward, b backward; CONV1's are left out.  ours: all "
-        f"techniques but recomputation; {IMAGES[-1]} images where the panel's batch was not at hand.  The sizes "
-        "depend on the version of cuDNN."
-    )
-    return Table.of("Workspaces beside Figure 12", lines, columns, note)
-
-
 def workspaces_marks(rows: Sequence[WorkspaceRow]) -> Iterator[Datum]:
-    """Without recomputation; a panel a batch and pool."""
+    """A panel a batch and pool."""
     for row in rows:
-        if row.setup == "all but recompute":
-            call = row.call.replace(" ", "\n")
-            pool = f"{row.batch} images, pool of {row.pool_bytes // GIB} GiB: {row.images_a_second:.0f} images/s"
-            yield Datum(call, "its workspace", row.workspace_bytes / MIB, None, pool)
-            yield Datum(call, "of the fastest algorithm", row.fastest_bytes / MIB, None, pool)
+        call = row.call.replace(" ", "\n")
+        pool = f"{row.batch} images, pool of {row.pool_bytes // GIB} GiB: {row.images_a_second:.0f} images/s"
+        yield Datum(call, "its workspace", row.workspace_bytes / MIB, None, pool)
+        yield Datum(call, "of the fastest algorithm", row.fastest_bytes / MIB, None, pool)
 
 
 WORKSPACES_PICTURE = Marks(
@@ -393,13 +268,11 @@ class PoolStudy:
     network: str
     batch: int
     machine: str
-    setup: str
     calls: int  #: of the driver, an iteration: allocations and frees
     call_seconds: float  #: a call; those of the machines that have a name are an assumption, and not a measurement
     seconds_heap: float
     seconds_driver: float
     library_calls: int  #: an iteration
-    fixed_seconds: float  #: a call of a library, more than its kernel; 0 but for a `FixedCost`
 
     @property
     def share_of_driver_calls(self) -> float:
@@ -429,13 +302,11 @@ def against_driver_calls(network: Network, machine: Machine, setup: Setup = FAST
         network=network.name,
         batch=network.batch,
         machine=machine.name,
-        setup=setup.name,
         calls=len(driver.allocation_trace()),
         call_seconds=machine.allocate_seconds,
         seconds_heap=heap.simulate().seconds,
         seconds_driver=driver.simulate().seconds,
         library_calls=library_calls(network),
-        fixed_seconds=machine.call_seconds if isinstance(machine, FixedCost) else 0.0,
     )
 
 
@@ -453,26 +324,26 @@ def with_calls_of_the_text(machine: Machine) -> Machine:
 
 def pool(watch: Watch) -> Found:
     """The heap against one driver call an allocation, for the networks and the batches of the paper's Table 2."""
-    watch(K40C.name)
-    assumed, plainly = pool_studies(K40C), pool_studies(with_calls_of_the_text(K40C))
+    watch(f"{FITTED} without a fixed cost")
+    resnet, theirs = network(*sized(FITTED)), FIGURES.by("speed with the pool")[FITTED]
+    assumed = against_driver_calls(resnet, K40C)
+    plainly = against_driver_calls(resnet, with_calls_of_the_text(K40C))
     watch("with a fixed cost")
-    resnet, theirs = assumed[FITTED], FIGURES.by("speed with the pool")[FITTED]
-    cost = (resnet.batch / theirs.value - resnet.seconds_heap) / resnet.library_calls
+    cost = (assumed.batch / theirs.value - assumed.seconds_heap) / assumed.library_calls
     dear = pool_studies(with_calls_of_the_text(FixedCost.of(K40C, cost)))
-    watch(TITAN_XP.name)
     note = (
-        f"on a {resnet.machine}, {1e6 * resnet.call_seconds:.0f} µs a call, an assumption; the published share is that "
-        f"of {1e6 * resnet.call_seconds_published:.0f} µs"
+        f"on a {assumed.machine}, {1e6 * assumed.call_seconds:.0f} µs a call, an assumption; the published share is "
+        f"that of {1e6 * assumed.call_seconds_published:.0f} µs"
     )
-    found = [Reproduced(FIGURES.one("driver share"), 100 * resnet.share_of_driver_calls, note)]
-    for key in dear:
-        for figure, ours, without in zip(table2(key), speeds_of(dear[key]), speeds_of(plainly[key]), strict=True):
+    found = [Reproduced(FIGURES.one("driver share"), 100 * assumed.share_of_driver_calls, note)]
+    for key, study in dear.items():
+        for figure, ours in zip(table2(key), speeds_of(study), strict=True):
             if figure == theirs:
+                without = speeds_of(plainly)[1]
                 found.append(Reproduced(figure, without, "without a fixed cost, which is fitted to this line"))
             else:
-                found.append(Reproduced(figure, ours, f"without a fixed cost: {without:.4g}"))
-    studies = (assumed, plainly, dear, pool_studies(TITAN_XP))
-    return Found(found, [row for rows in studies for row in rows.values()])
+                found.append(Reproduced(figure, ours, "with the fixed cost"))
+    return Found(found, [assumed, plainly, *dear.values()])
 
 
 def table2(key: str) -> tuple[Published, ...]:
@@ -483,26 +354,6 @@ def table2(key: str) -> tuple[Published, ...]:
 def speeds_of(study: PoolStudy) -> tuple[float, ...]:
     """The same three of ours."""
     return study.batch / study.seconds_driver, study.batch / study.seconds_heap, study.speed
-
-
-def pool_tables(rows: Sequence[PoolStudy]) -> list[Table]:
-    """An iteration with the heap and with driver calls."""
-    columns = (
-        NETWORK, Column("machine", "machine"), Column("calls", "calls", count),
-        Column("a call", "call_seconds", duration),
-        Column("fixed cost", lambda row: row.fixed_seconds or None, duration),
-        Column("with the heap", "seconds_heap", duration), Column("driver calls", "seconds_driver", duration),
-        Column("share", "share_of_driver_calls", percent), Column("speed", "speed", "{:.2f} ×".format),
-        Column("published", lambda row: FIGURES.by("faster with the pool")[titled(row)].value, "{:.2f} ×".format),
-    )  # fmt: skip
-    note = (
-        f"Simulated under {rows[0].setup} with the fastest convolutions; the whole device waits for a driver call.  a "
-        f"call: {duration(rows[0].call_seconds)} is an assumption; the others are those with which ResNet-50's "
-        "share is the published one.  fixed cost: of each call of a library, fitted to ResNet-50's published speed "
-        "with the pool.  share: of an iteration, in driver calls.  speed: with the heap over with driver calls.  The "
-        "heap's own work is not counted."
-    )
-    return [Table.of("Heap against driver calls", rows, columns, note)]
 
 
 # -- speed by batch: Figure 14 -----------------------------------------------------------------------------------------
@@ -555,13 +406,11 @@ SPEEDS_TABLE = one_table(
 )  # fmt: skip
 
 PARTS = (
-    Part("cache", "bytes moved with the tensor cache and without", len(BATCHES), cache, CACHE_TABLE,
-         units="GB: 10^9 bytes."),
+    Part("cache", "bytes moved with the tensor cache and without", len(BATCHES), cache, units="GB: 10^9 bytes."),
     Part("cache-speed", "speed with the tensor cache and without", len(FIGURES.by("faster with the cache")),
-         cache_speed, CACHE_SPEED_TABLE, CACHE_SPEED_PICTURE),
-    Part("workspaces", "workspaces and speed in two pools", len(SETUPS) * len(IMAGES), workspaces, workspace_tables,
-         WORKSPACES_PICTURE),
-    Part("pool", "heap against driver calls", 3, pool, pool_tables),
+         cache_speed, picture=CACHE_SPEED_PICTURE),
+    Part("workspaces", "workspaces and speed in two pools", len(IMAGES), workspaces, picture=WORKSPACES_PICTURE),
+    Part("pool", "heap against driver calls", 2, pool),
     Part("speed-by-batch", "images a second by batch, on a TITAN Xp", len(FIGURES.data["speed by batch"]), speeds,
          SPEEDS_TABLE),
 )  # fmt: skip

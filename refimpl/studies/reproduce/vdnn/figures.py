@@ -36,7 +36,7 @@ from refimpl.network.accounting import network_wide_bytes
 from refimpl.planner import Context, DoesNotFit, Program, Setup, plan
 from refimpl.report.tables import Column, Table, in_units, percent
 from refimpl.slots.baseline import NoOffload
-from refimpl.studies.reproduce.evaluation import MIB, NETWORK, Part, one_table, titled
+from refimpl.studies.reproduce.evaluation import NETWORK, Part, one_table, titled
 from refimpl.studies.reproduce.pictures import Datum, Marks
 from refimpl.studies.reproduce.published import Figures, Found, Reproduced, Watch, sized
 from refimpl.text import size
@@ -77,7 +77,6 @@ class VdnnRow:
     adopted: str  #: by the dynamic policy
     failure: str  #: where it does not fit the GPU; the other figures are then those of a GPU with more memory
     average_bytes: float
-    weighted_bytes: float  #: the same average, steps weighted by how long they take
     peak_bytes: int
     offloaded_bytes: int
     seconds: float
@@ -88,10 +87,6 @@ class VdnnRow:
     @property
     def average_saving(self) -> float:
         return 1 - self.average_bytes / self.network_wide_bytes
-
-    @property
-    def weighted_saving(self) -> float:
-        return 1 - self.weighted_bytes / self.network_wide_bytes
 
     @property
     def peak_saving(self) -> float:
@@ -156,7 +151,6 @@ class Oracle:
             failure = f"{error.step or 'the resident tensors'}: {error.missing} missing"
             program = plan(self.network, policy, self.machine, UNLIMITED)
         timeline, memory = program.simulate(), step_memory(program)
-        moments = {number: end - start for number, (start, end) in timeline.steps().items() if number in memory}
         return VdnnRow(
             network=self.network.name,
             batch=self.network.batch,
@@ -165,7 +159,6 @@ class Oracle:
             adopted=program.setup.name.partition(": ")[2] if program.tried else "",
             failure=failure,
             average_bytes=mean(memory.values()),
-            weighted_bytes=sum(memory[n] * moments[n] for n in moments) / sum(moments.values()),
             peak_bytes=max(memory.values()),
             offloaded_bytes=program.counts.offloaded_bytes,
             seconds=timeline.seconds,
@@ -254,13 +247,13 @@ MEMORY_TABLE = one_table(
     "Memory of vDNN's networks",
     (
         NETWORK, POLICY, Column("at once", "network_wide_bytes", GB_2), Column("average", "average_saving", percent),
-        Column("by time", "weighted_saving", percent), Column("peak", "peak_saving", percent),
+        Column("peak", "peak_saving", percent),
         Column("out", lambda row: row.offloaded_bytes or None, size), HOW,
     ),
-    "Planned for a Titan X of 12 GiB with the modelled cuDNN 4.  at once: the network-wide total, GB.  average, by "
-    "time, peak: memory saved against it, over the steps of the feature extraction; by time: steps weighted by how "
-    "long they take.  out: offloaded in an iteration.  A policy that does not fit is counted on a larger GPU.  "
-    f"{MODES}  vgg16(256), conv (m) has a pool of 11,904 MiB: in 12 GiB no hole is large enough for one gradient.",
+    "Planned for a Titan X of 12 GiB with the modelled cuDNN 4.  at once: the network-wide total, GB.  average, peak: "
+    "memory saved against it, over the steps of the feature extraction.  out: offloaded in an iteration.  A policy "
+    f"that does not fit is counted on a larger GPU.  {MODES}  vgg16(256), conv (m) has a pool of 11,904 MiB: in 12 GiB "
+    "no hole is large enough for one gradient.",
 )  # fmt: skip
 
 
@@ -380,18 +373,6 @@ def ranges(watch: Watch) -> Found:
     return Found(figures, rows)
 
 
-RANGES_TABLE = one_table(
-    "Ten networks under vdnn-dyn",
-    (
-        NETWORK, Column("at once", "network_wide_bytes", GB_2), Column("average", "average_saving", percent),
-        Column("lost", "performance_lost", percent), HOW,
-    ),
-    "at once: the network-wide total, GB.  average: memory saved against it.  lost: performance, against a GPU that "
-    "holds everything.  The paper's policy takes conv (p) for VGG-16(128), as we recall; with layer-wise release "
-    "none (p) fits, comes first and is taken.",
-)  # fmt: skip
-
-
 def ranges_marks(rows: Sequence[VdnnRow]) -> Iterator[Datum]:
     ends = dict(zip(("vgg16(128)", titled(rows[-1])), FIGURES.by("needed").values(), strict=True))
     for row in rows:
@@ -450,18 +431,6 @@ def waits(network: Network) -> list[ReuseRow]:
                      copies)
         )  # fmt: skip
     return rows
-
-
-REUSE_TABLE = one_table(
-    "How long X waits between its two uses",
-    (
-        NETWORK, Column("layer", "layer"), Column("X (MiB)", "x_bytes", in_units(MIB)),
-        Column("forward", "forward_seconds", MS_1), Column("backward", "backward_seconds", MS_1),
-        Column("X waits", "wait_seconds", MS_1), Column("out and in", "copy_seconds", MS_1),
-    ),
-    "Milliseconds, simulated on a Titan X that holds everything, with the fastest algorithms.  X waits: from the end "
-    "of the layer's forward to the start of its backward.  out and in: X alone on the link.",
-)  # fmt: skip
 
 
 def reuse_marks(rows: Sequence[ReuseRow]) -> Iterator[Datum]:
@@ -536,9 +505,9 @@ PARTS = (
     Part("performance", "performance lost under each policy", len(CONVENTIONAL) + 1, performance,
          performance_tables, PERFORMANCE_PICTURE, units="lost: 1 - T(all in memory) / T(vDNN)."),
     Part("ranges", "ten networks: memory needed and saved, performance lost", len(CONVENTIONAL) + len(DEEP), ranges,
-         RANGES_TABLE, RANGES_PICTURE, units=GB_IS),
+         picture=RANGES_PICTURE, units=GB_IS),
     Part("reuse", "how long each layer's input waits for its second use", len(FIGURES.by("reuse")), reuse,
-         REUSE_TABLE, REUSE_PICTURE),
+         picture=REUSE_PICTURE),
     Part("deep", "VGG with up to 416 layers, on the GPU and on the host", len(DEEP) + 1, deep, DEEP_TABLE,
          DEEP_PICTURE, units=GB_IS),
 )  # fmt: skip

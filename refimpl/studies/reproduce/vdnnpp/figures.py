@@ -3,7 +3,7 @@
 vDNN offloads the same maps here as vDNN++ does, with the same kind of algorithms, and keeps its own rules: its streams
 join after every layer that moved something, one stream copies both ways, the prefetch is `vdnn-window` (a POOL's
 backward does not search), the allocator best fit, and every map has a pinned buffer of its own.  vDNN++ searches at
-every layer; vDNN with that search is beside it.  Both are planned and simulated within the GPU's
+every layer.  Both are planned and simulated within the GPU's
 memory.  T(all in memory) is the same network with nothing offloaded, on that GPU with unlimited memory.
 
 Forward ends where its last kernel and its last copy out have ended: for vDNN++ that is its barrier.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from refimpl.machine import MACHINES, Machine
@@ -27,17 +26,15 @@ from refimpl.slots.algorithms import MemoryOptimal, PerformanceOptimal
 from refimpl.slots.baseline import NoOffload
 from refimpl.slots.questions import Algorithms, Offload
 from refimpl.studies.fragmentation import study as fragmentation
-from refimpl.studies.fragmentation.study import HEURISTICS, ORDERS, PLANNED
-from refimpl.studies.reproduce.evaluation import MIB, NETWORK, Part, titled, to_json
+from refimpl.studies.reproduce.evaluation import MIB, NETWORK, Part, one_table, titled, to_json
 from refimpl.studies.reproduce.pictures import Datum, Marks
 from refimpl.studies.reproduce.published import Found, Published, Reproduced, Watch
-from refimpl.studies.reproduce.vdnnpp import microbenchmark, published
+from refimpl.studies.reproduce.vdnnpp import published
 from refimpl.vdnn import CONV as VDNN_CONV
 from refimpl.vdnn import static as vdnn_static
 from refimpl.vdnnpp.compression import Compressed, never_negative, stored_bytes
 from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputsOf
 from refimpl.vdnnpp.pinned import OnDemand
-from refimpl.vdnnpp.prefetch import WINDOW
 from refimpl.vdnnpp.presets import VDNNPP_DYN, static
 
 MACHINE_NAMES = ("gtx-970", "titan-x")
@@ -105,27 +102,21 @@ class SpeedRow:
     adopted: str  #: by the dynamic policy
     base: Times  #: everything in memory
     vdnn: Times | None
-    vdnn_searching: Times | None  #: vDNN with vDNN++'s search for maps to prefetch
     vdnnpp: Times | None
 
-    def _readings(self, part: str, vdnn: Times | None) -> dict[str, float | None]:
-        theirs, ours = (getattr(times, part) if times else None for times in (vdnn, self.vdnnpp))
+    def _readings(self, part: str) -> dict[str, float | None]:
+        theirs, ours = (getattr(times, part) if times else None for times in (self.vdnn, self.vdnnpp))
         return readings(theirs, ours, getattr(self.base, part))
 
     @property
     def forward(self) -> dict[str, float | None]:
         """Reading → improvement over vDNN, as a share."""
-        return self._readings("forward", self.vdnn)
+        return self._readings("forward")
 
     @property
     def iteration(self) -> dict[str, float | None]:
         """The same, of the whole iteration."""
-        return self._readings("iteration", self.vdnn)
-
-    @property
-    def searching(self) -> dict[str, float | None]:
-        """The same, over a vDNN that searches as vDNN++ does."""
-        return self._readings("iteration", self.vdnn_searching)
+        return self._readings("iteration")
 
 
 def readings(theirs: float | None, ours: float | None, base: float) -> dict[str, float | None]:
@@ -171,7 +162,7 @@ def speed_rows(name: str, built: Network, machine: Machine) -> Iterator[SpeedRow
 
 
 def speed_row(name: str, built: Network, machine: Machine, policy: str, wanted: Setup, base: Times) -> SpeedRow:
-    """vDNN++ under a policy within the GPU's memory; beside it vDNN, with its own prefetch and with vDNN++'s search."""
+    """vDNN++ under a policy within the GPU's memory, and vDNN beside it."""
 
     def timed(setup: Setup | None) -> Times | None:
         made = attempt(built, setup, machine, machine.memory_bytes) if setup else None
@@ -180,9 +171,6 @@ def speed_row(name: str, built: Network, machine: Machine, policy: str, wanted: 
     program = attempt(built, wanted, machine, machine.memory_bytes)
     adopted = program.setup if program else None if isinstance(wanted, Search) else wanted
     theirs = as_vdnn(policy, adopted.offload, adopted.algorithms) if adopted else None
-    vdnn = searching = timed(theirs)
-    if theirs and not isinstance(theirs.offload, NoOffload):
-        searching = timed(theirs.replace(prefetch=WINDOW))
     return SpeedRow(
         machine=machine.name,
         network=name,
@@ -191,8 +179,7 @@ def speed_row(name: str, built: Network, machine: Machine, policy: str, wanted: 
         algorithms=adopted.algorithms.name if adopted else "",
         adopted=program.setup.name.partition(": ")[2] if program and program.tried else "",
         base=base,
-        vdnn=vdnn,
-        vdnn_searching=searching,
+        vdnn=timed(theirs),
         vdnnpp=Times.of(program) if program else None,
     )
 
@@ -232,7 +219,6 @@ SPEED = (
     Column("vDNN++", lambda row: row.vdnnpp and row.vdnnpp.iteration, MS),
     *(improvement(letter, "iteration", how) for how, (letter, _) in published.READINGS.items()),
     *(improvement(head, "forward", how) for how, head in (("time", "forward a"), ("cut", "b"), ("overhead", "c"))),
-    improvement("alike", "searching", "time"),
 )  # fmt: skip
 
 
@@ -252,8 +238,8 @@ def speed_table(machine: str, rows: Sequence[SpeedRow]) -> Table:
         f"Milliseconds an iteration, simulated within the memory of a {machine} with the modelled cuDNN 4, and "
         f"per cent.  {published.IN_WORDS}; for the iteration, then for forward alone.  –: does not fit, or vDNN has no "
         "overhead.  vDNN moves the same maps by its own rules: join, one memory stream, prefetch vdnn-window, best "
-        "fit, a pinned buffer a map.  alike: (a) against a vDNN whose every layer searches for a map to prefetch, as "
-        "vDNN++'s do.  (m): least workspace, (p): fastest, (f): fastest that fits; alternate: every second CONV.  "
+        "fit, a pinned buffer a map.  (m): least workspace, (p): fastest, (f): fastest that fits; alternate: every "
+        "second CONV.  "
         f"{slower}."
     )
     return Table.of(f"vDNN++ beside vDNN on a {machine}", rows, SPEED, note)
@@ -273,36 +259,6 @@ SPEED_PICTURE = Marks(
     "T(vDNN) / T(vDNN++) - 1, simulated · no bar: as fast · ×: does not fit this GPU · (m): least workspace, (p): "
     "fastest", "faster (%)", speed_marks, columns=2, size=(16, 3.2),
     text=lambda percent: f"{percent:.0f}" if round(percent) else "",
-)  # fmt: skip
-
-# -- the microbenchmark ------------------------------------------------------------------------------------------------
-
-
-def hiding_tables(rows: Sequence[microbenchmark.HidingRow]) -> list[Table]:
-    """A table a GPU."""
-    note = (
-        f"The microbenchmark of the authors' public code (S): {microbenchmark.IMAGES} images with "
-        f"{microbenchmark.CHANNELS} maps of {microbenchmark.SIDE}²; a convolution with bias and ReLU, by the fastest "
-        "algorithm whose workspace fits beside its maps.  Simulated; the code has no results to compare with.  vDNN "
-        "waits: at the join, for the rest of the copy.  vDNN++ does not."
-    )
-    return [
-        microbenchmark.hiding_table(name, [row for row in rows if row.device == name], note)
-        for name in dict.fromkeys(row.device for row in rows)
-    ]
-
-
-def hiding_marks(rows: Sequence[microbenchmark.HidingRow]) -> Iterator[Datum]:
-    for row in rows:
-        for name in ("kernel", "copy"):
-            value = 1e3 * getattr(row, f"{name}_seconds")
-            yield Datum(row.layer.replace(" ", "\n"), f"{name}, {row.device}", value)
-
-
-HIDING_PICTURE = Marks(
-    "Where the copy of a layer's input does not fit under its kernels",
-    f"{microbenchmark.IMAGES} images, {microbenchmark.CHANNELS} maps of {microbenchmark.SIDE}² · fastest algorithm "
-    "that fits · simulated", "ms", hiding_marks, text="{:,.0f}".format,
 )  # fmt: skip
 
 # -- pinned memory -----------------------------------------------------------------------------------------------------
@@ -397,30 +353,18 @@ PINNED_COLUMNS = (
 )  # fmt: skip
 
 
-def pinned_tables(rows: Sequence[PinnedRow]) -> list[Table]:
-    """The maps' memory on the host; and the figures of our port of the authors' code beside them."""
-    note = (
-        "MiB and per cent.  x(0): the batch, never compressed.  packed: the other maps, with the densities that the "
-        "authors' tests assume (S); kept: with the batch, all compressed.  vDNN: its pinned memory, a buffer a map.  "
-        "demand: buffers on demand, not compressed.  arena: vDNN++'s pinned arena in the simulated iteration, from "
-        "which a compressed map's buffer goes to another; compressed maps are in ordinary memory (R; the authors' "
-        "code pins that too, so there all that is kept is pinned).  raw: of the maps, not compressed, since no other "
-        "map takes their buffers (R)."
-    )
-    tables = [Table.of("Pinned memory", rows, PINNED_COLUMNS, note)]
-    for row in rows:
-        if (row.network, row.policy) == ("vgg16", "conv"):
-            kept, raw = row.kept_bytes + row.input_bytes, row.raw_bytes
-            less = PER_CENT(1 - published.KEPT_MIB / published.RAW_MIB), PER_CENT(1 - kept / raw)
-            lines = [
-                ["VGG-16(16), conv: kept, the batch counted", f"{published.KEPT_MIB}", MIB_1(kept), "C"],
-                ["VGG-16(16), conv: uncompressed, the batch not counted", f"{published.RAW_MIB}", MIB_1(raw), "C"],
-                ["one over the other, less by (%)", *less, "C"],
-            ]
-            head, numbers = ["figure", "port", "ours", "mark"], frozenset({"port", "ours"})
-            title = "Compression: our port of the authors' code"
-            tables.append(Table(title, head, lines, numbers, (), f"MiB.  {CALCULATED}"))
-    return tables
+PINNED_TABLE = one_table(
+    "Pinned memory",
+    PINNED_COLUMNS,
+    "MiB and per cent.  x(0): the batch, never compressed.  packed: the other maps, with the densities that the "
+    "authors' tests assume (S); kept: with the batch, all compressed.  vDNN: its pinned memory, a buffer a map.  "
+    "demand: buffers on demand, not compressed.  arena: vDNN++'s pinned arena in the simulated iteration, from "
+    "which a compressed map's buffer goes to another; compressed maps are in ordinary memory (R; the authors' "
+    "code pins that too, so there all that is kept is pinned).  raw: of the maps, not compressed, since no other "
+    "map takes their buffers (R).\n"
+    f"C: our port of the authors' code keeps {published.KEPT_MIB} MiB of vgg16(16), conv, the batch counted, of "
+    f"{published.RAW_MIB} MiB without it; its binary never ran.",
+)
 
 
 HOST = {
@@ -467,36 +411,9 @@ REPLAYED = (
 
 
 def pool_tables(rows: Sequence[fragmentation.PoolRow]) -> list[Table]:
-    """Every heuristic; and the pools of our port of the authors' code, to the byte."""
-    traces: dict[Any, dict[str, fragmentation.PoolRow]] = {}
-    for row in rows:
-        traces.setdefault((row.network, row.batch, row.policy, row.order), {})[row.heuristic] = row
-
-    def any_row(trace: dict[str, fragmentation.PoolRow]) -> fragmentation.PoolRow:
-        return next(iter(trace.values()))
-
-    def beyond(heuristic: str, trace: dict[str, fragmentation.PoolRow]) -> float:
-        return trace[heuristic].found.fragmentation
-
-    orders = {"early": "X dX", "late": "dX X", None: "–"}
-    study = (
-        Column("network", lambda trace: NETWORK.cell(any_row(trace))),
-        Column("policy", lambda trace: POLICY.cell(any_row(trace))),
-        Column("order", lambda trace: orders[any_row(trace).order]),
-        Column("ideal", lambda trace: any_row(trace).found.ideal_bytes, MIB_1),
-        *(Column(name.removesuffix(" left").replace(" right", " →"), partial(beyond, name), PER_CENT)
-          for name in (*HEURISTICS, PLANNED)),
-    )  # fmt: skip
-    note = (
-        "ideal: the most alive at once, MiB; then the bytes of each heuristic's pool beyond it, per cent, in vDNN's "
-        f"synchronous order with no workspace.  X dX: {ORDERS['early']}; dX X: {ORDERS['late']}.  →: right placement.  "
-        "S: best, with right placement and without, X first; R: all else, and planned, whose addresses are fixed once."
-    )
-    return [
-        Table.of("Fragmentation", traces.values(), study, note),
-        Table.of("Pools: our port of the authors' code", [row for row in rows if row.replayed], REPLAYED,
-                 f"Bytes.  {CALCULATED}"),
-    ]  # fmt: skip
+    """The pools of our port of the authors' code, to the byte; `refimpl study fragmentation` has every heuristic's."""
+    known = [row for row in rows if row.replayed]
+    return [Table.of("Pools: our port of the authors' code", known, REPLAYED, f"Bytes.  {CALCULATED}")]
 
 
 def pool_document(row: fragmentation.PoolRow) -> dict[str, Any]:
@@ -507,10 +424,7 @@ def pool_document(row: fragmentation.PoolRow) -> dict[str, Any]:
 
 PARTS = (
     Part("speed", "time beside vDNN's, in three readings", len(NETWORKS), speed, speed_tables, SPEED_PICTURE),
-    Part("microbenchmark", "a layer's kernels beside the copy of its input, by filter",
-         len(microbenchmark.MACHINE_NAMES) * microbenchmark.LAYERS, microbenchmark.simulated, hiding_tables,
-         HIDING_PICTURE, beside=False),
-    Part("pinned", "pinned memory with and without compression", len(COMPRESSED), pinned, pinned_tables,
+    Part("pinned", "pinned memory with and without compression", len(COMPRESSED), pinned, PINNED_TABLE,
          PINNED_PICTURE),
     Part("fragmentation", "the pool that each heuristic needs", len(PLACED), fragmented, pool_tables,
          document=pool_document, beside=False),

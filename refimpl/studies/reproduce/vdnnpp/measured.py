@@ -5,7 +5,6 @@
 - The pinned memory (§4): one buffer a map, buffers on demand, and those with compression; and the bytes of each
   compressed map.
 - The speed of compressing: maps of several densities there and back, beside a plain copy by the same threads.
-- The authors' microbenchmark: a layer's kernels beside the copy of its input, by the size of the filter.
 """
 
 from __future__ import annotations
@@ -27,9 +26,7 @@ from refimpl.report.tables import Column, Table, percent, plain
 from refimpl.studies.reproduce import measured
 from refimpl.studies.reproduce.measured import Measurement, Request, Run, gigabytes, side_by_side
 from refimpl.studies.reproduce.published import Watch
-from refimpl.studies.reproduce.vdnnpp import microbenchmark
 from refimpl.studies.reproduce.vdnnpp.figures import readings
-from refimpl.studies.reproduce.vdnnpp.microbenchmark import HidingRow, hiding_table
 from refimpl.text import counted, duration, offer, size
 from refimpl.vdnnpp import packing
 
@@ -57,7 +54,7 @@ class Speed:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredVdnnpp(Measurement):
-    """All four."""
+    """All three."""
 
     backend: str
     batch: int
@@ -68,7 +65,6 @@ class MeasuredVdnnpp(Measurement):
     compressed: Run
     held: Run | None  #: nothing moves; None where it does not fit the device
     speeds: tuple[Speed, ...]
-    layers: tuple[HidingRow, ...]  #: of the microbenchmark
 
     def runs(self) -> tuple[Run, ...]:
         return (self.vdnn, self.on_demand, self.compressed, *((self.held,) if self.held else ()))
@@ -99,8 +95,7 @@ class MeasuredVdnnpp(Measurement):
         title = f"{what}: the maps that {threads} compressed in the last iteration"
         maps = self.compressed.compressed
         compressed = [compressed_table(maps, title)] if maps else []
-        layers = hiding_table(self.layers[0].device, self.layers)
-        return [runs, *compressed, speed_table(self.speeds, self.threads), layers]
+        return [runs, *compressed, speed_table(self.speeds, self.threads)]
 
     def notes(self) -> list[str]:
         notes = {
@@ -115,11 +110,11 @@ class MeasuredVdnnpp(Measurement):
 
 def rounds(backend: str, iterations: int) -> int:
     """How often `measure` calls its progress callback, where everything fits."""
-    return 4 * iterations + len(DENSITIES) + microbenchmark.LAYERS
+    return 4 * iterations + len(DENSITIES)
 
 
 def measure(ask: Request) -> MeasuredVdnnpp:
-    """All four.  Without a network of its own: 128 images of VGG-16."""
+    """All three.  Without a network of its own: 128 images of VGG-16."""
     if ask.policy not in RIVALS:
         raise SetupError(f"{ask.policy} has no counterpart in vDNN to be measured against{offer(ask.policy, RIVALS)}")
     network, machine = ask.build(NETWORK, BATCH), ask.machine
@@ -138,10 +133,8 @@ def measure(ask: Request) -> MeasuredVdnnpp:
     programs = (planned(theirs.replace(name=theirs.name, algorithms=same)), planned(on_demand), compressed)
     held = attempt(network, measured.everything_held(same), machine, machine.memory_bytes)
     vdnn, uncompressed, packed = (ask.run(program) for program in programs)
-    device = device_at_hand()
-    layers = microbenchmark.network(*(() if ask.backend == "cuda" else microbenchmark.SMALL))
     return MeasuredVdnnpp(
-        device=device.name,
+        device=device_at_hand().name,
         network=network.name,
         iterations=ask.iterations,
         backend=ask.backend,
@@ -153,7 +146,6 @@ def measure(ask: Request) -> MeasuredVdnnpp:
         compressed=packed,
         held=ask.run(held) if held else None,
         speeds=tuple(speeds(MAP_BYTES, ask.watch)),
-        layers=tuple(microbenchmark.measured(device, layers, ask.watch)),
     )
 
 

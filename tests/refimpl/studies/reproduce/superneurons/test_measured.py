@@ -23,7 +23,6 @@ from refimpl.studies.reproduce.superneurons.measured import (
     MeasuredSuperNeurons,
     Pools,
     TorchRun,
-    largest,
     pools_table,
     rounds,
     torch_table,
@@ -45,22 +44,27 @@ def found() -> Iterator[MeasuredSuperNeurons]:
         )
 
 
-@pytest.mark.slow
-def test_as_many_images_were_trained_as_fit_and_not_one_more(found: MeasuredSuperNeurons) -> None:
+def test_the_most_images_are_trained_and_the_named_batch_is_compared(
+    found: MeasuredSuperNeurons, tmp_path: Path
+) -> None:
     ours, baseline = found.largest
     assert ours.setup == "superneurons" and baseline.setup == "baseline"
     assert ours.batch >= 8 > baseline.batch >= 1
     assert ours.peak_bytes <= ours.budget_bytes == BUDGET >= baseline.peak_bytes
     assert ours.seconds > 0 and ours.images_rate == pytest.approx(ours.batch / ours.seconds)
-    with pytest.raises(DoesNotFit):
-        plan(build("tiny-vgg", ours.batch + 1), presets.superneurons(), machine("here"), BUDGET)
-
-
-def test_the_comparison_is_of_the_named_batch_with_the_same_convolutions(found: MeasuredSuperNeurons) -> None:
     comparison = found.comparison
     assert comparison is not None and comparison.batch == comparison.within.batch == comparison.without.batch == 8
     assert comparison.within.peak_bytes <= BUDGET < comparison.without.peak_bytes
     assert comparison.within.moved_bytes > 0 == comparison.without.moved_bytes
+    assert len(SEEN) == rounds("cpu", 1) == 4
+    assert found.pools is None and found.torch == ()
+    assert [note.partition(": ")[2] for note in found.notes()] == [
+        "the heap against driver calls; a CPU has no driver to call.",
+        "PyTorch in the same budget; it is not installed: pip install torch.",
+    ]
+    page, document = found.write(tmp_path, "superneurons", "SuperNeurons")
+    assert "the most images" in page.read_text() and page.name.startswith("superneurons-tiny-vgg-")
+    assert json.loads(document.read_text())["largest"][0]["batch"] == ours.batch
 
 
 def test_everything_held_takes_the_algorithms_call_by_call() -> None:
@@ -73,39 +77,20 @@ def test_everything_held_takes_the_algorithms_call_by_call() -> None:
     assert held.counts.recomputed_layers == 0 < tight.counts.recomputed_layers
 
 
-def test_a_cpu_has_no_driver_and_it_is_said(found: MeasuredSuperNeurons) -> None:
-    assert found.pools is None
-    assert "Not measured: the heap against driver calls; a CPU has no driver to call." in found.notes()
-    assert len(SEEN) == rounds("cpu", 1) == 4
-
-
-def test_without_pytorch_it_says_what_to_install(found: MeasuredSuperNeurons) -> None:
-    assert found.torch == () and found.torch_version == ""
-    assert "Not measured: PyTorch in the same budget; it is not installed: pip install torch." in found.notes()
-
-
 def test_pytorch_is_beside_ours_each_against_its_own_plain_way(found: MeasuredSuperNeurons) -> None:
     plain, less = (TorchRun(way, batch, 1 << 20, 0, 0.5) for way, batch in (("plain", 10), ("checkpointing", 25)))
     table = torch_table(replace(found, torch=(plain, less), torch_version="PyTorch 0"))
     assert table.head == ["", "baseline", "superneurons", "PyTorch, plain", "PyTorch, checkpointing"]
     rows = {row[0]: row[1:] for row in table.rows}
-    assert rows["images, × plain"][0] == "1.00 ×" and rows["images, × plain"][2:] == ["1.00 ×", "2.50 ×"]
-    assert rows["time an image, × plain"][2:] == ["1.00 ×", "0.40 ×"]
     ours, baseline = found.largest
-    assert rows["images, × plain"][1] == f"{ours.batch / baseline.batch:.2f} ×"
+    assert rows["images, × plain"] == ["1.00 ×", f"{ours.batch / baseline.batch:.2f} ×", "1.00 ×", "2.50 ×"]
+    assert rows["time an image, × plain"][2:] == ["1.00 ×", "0.40 ×"]
     assert "PyTorch 0" in table.title and "1.5 MiB" in table.title
-    assert table.title in [
-        made.title for made in replace(found, torch=(plain, less), torch_version="PyTorch 0").tables()
-    ]
 
 
-def test_without_a_batch_it_is_the_largest_and_what_does_not_fit_is_said() -> None:
-    here = machine("here")
-    program = largest("lenet", presets.superneurons(), here, 5 << 20)
-    assert program is not None and program.network.batch > 1
-    assert largest("lenet", presets.superneurons(), here, 1 << 16) is None
+def test_what_does_not_fit_is_said() -> None:
     with pytest.raises(DoesNotFit):
-        superneurons_measured.measure(Request("lenet", None, "superneurons", here, "64KiB", "cpu", 1))
+        superneurons_measured.measure(Request("lenet", None, "superneurons", machine("here"), "64KiB", "cpu", 1))
 
 
 def test_shares_of_the_time(found: MeasuredSuperNeurons) -> None:
@@ -117,17 +102,6 @@ def test_shares_of_the_time(found: MeasuredSuperNeurons) -> None:
     rows = pools_table(pools).rows
     assert ["share of the iteration that they cost", "", "25.0%"] in rows
     assert ["published share (ResNet-50)", "", "36 %"] in rows
-    assert replace(found, pools=pools).notes() == [
-        "Not measured: PyTorch in the same budget; that comparison is for a CPU."
-    ]
     document = to_json(replace(found, pools=pools))
     assert document["pools"]["share"] == pytest.approx(0.25)
     assert document["pools"]["calls"]["driver_calls"]["allocations"] == 10
-
-
-def test_it_is_written_down_with_the_device_and_the_date(found: MeasuredSuperNeurons, tmp_path: Path) -> None:
-    page, document = found.write(tmp_path, "superneurons", "SuperNeurons")
-    text = page.read_text()
-    assert found.device in text and "slower" in text and "the most images" in text and "a CPU has no driver" in text
-    assert json.loads(document.read_text())["largest"][0]["batch"] == found.largest[0].batch
-    assert found.date in page.name and page.name.startswith("superneurons-tiny-vgg-")

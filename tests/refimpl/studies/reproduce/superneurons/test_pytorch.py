@@ -6,6 +6,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from refimpl.names.networks import build
 from refimpl.studies.bench import pytorch
@@ -46,7 +48,7 @@ def test_bytes_are_those_of_storages_until_they_are_freed() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", NETWORKS[:3:2])
 def test_the_three_ways_compute_the_same_with_other_memory(name: str) -> None:
     torch = pytest.importorskip("torch")
     trained = {way: TorchTraining(build(name, 8), way) for way in WAYS}
@@ -60,11 +62,8 @@ def test_the_three_ways_compute_the_same_with_other_memory(name: str) -> None:
     assert plain.host == less.host == 0 < host.host
 
 
-@pytest.mark.parametrize("power", [0.8, 1.0, 1.2])
-@pytest.mark.parametrize("budget", [0, 99, 100, 101, 199, 200, 1000, 12345])
-def test_the_search_for_the_largest_batch_ends_at_the_last_that_fits(
-    monkeypatch: pytest.MonkeyPatch, power: float, budget: int
-) -> None:
+@given(power=st.floats(0.8, 1.2), budget=st.integers(0, 12345))
+def test_the_search_for_the_largest_batch_ends_at_the_last_that_fits(power: float, budget: int) -> None:
     """Beside the slow way, one image after another; bytes are about linear in images."""
 
     def device(batch: int) -> int:
@@ -77,20 +76,20 @@ def test_the_search_for_the_largest_batch_ends_at_the_last_that_fits(
         def step(self) -> float:
             return 0.0
 
-    monkeypatch.setattr(pytorch, "TorchTraining", Sized)
     by_one = max((batch for batch in range(1, 2000) if device(batch) <= budget), default=None)
     identity: Any = lambda batch: batch  # noqa: E731
-    run = largest(identity, pytorch.PLAIN, budget, 1, lambda text: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pytorch, "TorchTraining", Sized)
+        run = largest(identity, pytorch.PLAIN, budget, 1, lambda text: None)
     assert (run and (run.batch, run.peak_bytes, run.pinned_bytes)) == (by_one and (by_one, device(by_one), by_one))
 
 
-@pytest.mark.slow
 def test_the_largest_batch_fits_and_one_image_more_does_not() -> None:
     pytest.importorskip("torch")
     tiny, seen = partial(build, "lenet"), list[str]()
-    run = largest(tiny, pytorch.PLAIN, 8 << 20, 2, seen.append)
+    run = largest(tiny, pytorch.PLAIN, 6 << 20, 1, seen.append)
     assert (
-        run is not None and run.peak_bytes <= 8 << 20 < TorchTraining(tiny(run.batch + 1), pytorch.PLAIN).peak().device
+        run is not None and run.peak_bytes <= 6 << 20 < TorchTraining(tiny(run.batch + 1), pytorch.PLAIN).peak().device
     )
-    assert seen == ["plain: an iteration"] * 2
+    assert seen == ["plain: an iteration"]
     assert largest(tiny, pytorch.PLAIN, 1 << 16, 1, seen.append) is None
