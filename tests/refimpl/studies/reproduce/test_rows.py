@@ -18,14 +18,14 @@ QUICK = {
     ("superneurons", "largest-memory"): (0, 6),
 }  # fmt: skip
 SLOW = {
-    ("vdnn", "ranges"): (2, 7), ("vdnn", "deep"): (3, 5), ("vdnnpp", "speed"): (0, 6),
-    ("superneurons", "total"): (7, 21), ("superneurons", "types"): (46, 70),
-    ("superneurons", "recompute"): (14, 18), ("superneurons", "cache-speed"): (1, 12),
-    ("superneurons", "pool"): (2, 19), ("superneurons", "speed-by-batch"): (0, 18),
+    ("vdnn", "ranges"): (2, 7), ("vdnn", "deep"): (3, 5), ("superneurons", "total"): (7, 21),
+    ("superneurons", "types"): (46, 70), ("superneurons", "recompute"): (14, 18),
 }  # fmt: skip
 CAMPAIGN = {
-    ("superneurons", "largest"): (2, 8), ("accudnn", "memory"): (0, 12), ("accudnn", "batch"): (0, 6),
-    ("accudnn", "cluster"): (1, 12), ("accudnn", "together"): (9, 24), ("accudnn", "prefetch"): (0, 0),
+    ("vdnnpp", "speed"): (0, 6), ("superneurons", "cache-speed"): (1, 12), ("superneurons", "pool"): (2, 19),
+    ("superneurons", "speed-by-batch"): (0, 18), ("superneurons", "largest"): (2, 8), ("accudnn", "memory"): (0, 12),
+    ("accudnn", "batch"): (0, 6), ("accudnn", "cluster"): (1, 12), ("accudnn", "together"): (9, 24),
+    ("accudnn", "prefetch"): (0, 0),
 }  # fmt: skip
 EXPECTED = {"": QUICK, "slow": SLOW, "campaign": CAMPAIGN}  #: by the mark of a test
 

@@ -28,6 +28,12 @@ pytestmark = pytest.mark.superneurons
 PLENTY = 1 << 50  #: bytes
 
 
+def test_the_cache_moves_less_and_in_series_all_copies_are_waited_for() -> None:
+    slow, fast = (speed.cache_row("tiny-resnet", 64, machine) for machine in speed.GPUS)
+    assert slow.with_moved_bytes == fast.with_moved_bytes == 0 < slow.without_moved_bytes
+    assert 1 <= slow.ratio < slow.ratio_in_series and slow.ratio <= fast.ratio < fast.ratio_in_series
+
+
 def recounted(program: Program, kind: type[CopyOut | CopyIn]) -> int:
     """The slow way: every copy, but of the batch and the results."""
     ours = (program.network.input, program.network.labels, *program.pinned)
