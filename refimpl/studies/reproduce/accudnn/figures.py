@@ -6,7 +6,8 @@ figure is therefore shown in every reading, and none is chosen by its fit.  "Wit
 iteration in 8 GB over the one with unlimited memory.  In the reading that has it, 1.9 is 7.7 over the same number, so
 no median counts it.
 
-memory    how little memory ResNet-152 needs without loss of speed, from a batch that needs 24 GB otherwise
+memory    how little memory ResNet-152 needs for at most 1 % less speed, from a batch that needs 24 GB otherwise: the
+          smallest one by each accounting, so that both figures follow from one free number
 batch     in 12 GB, the efficiency-optimal batch over the largest one of each accounting
 cluster   images a second of 8 GPUs over one, without optimised communication
 together  all four claims in one reading, with one free number: the link
@@ -145,21 +146,9 @@ def memory(watch: Watch) -> Found:
             needed = least_without_loss(network, machine)
             rows.append(AccountedRow(gpu, name, batch, accounting(network, machine), ratio, needed))
             figure = read("memory", f"{name}, {gpu}")
-            figures.append(Reproduced(figure, needed / GIB, f"{batch} images need 24 GB by it"))
+            note = f"{batch} images need 24 GB by it; in 8 GB {times(ratio) if ratio else 'they do not fit'}"
+            figures.append(Reproduced(figure, needed / GIB, note))
     return Found(figures, rows)
-
-
-MEMORY_TABLE = one_table(
-    "ResNet-152: memory without loss of speed",
-    (
-        GPU, ACCOUNTING, Column("images", "batch", plain), Column("without", "accounted_bytes", size),
-        Column("in 8 GB", "eight_gb", times), Column("needed", "needed_bytes", size),
-    ),
-    "Simulated (C) with a reconstructed policy (R); the paper names neither GPU nor batch.  images: the smallest batch "
-    "of ResNet-152 that takes more than 24 GB by the accounting, so that both figures follow from one free number.  in "
-    "8 GB: the iteration over the one with unlimited memory.  needed: the least budget tried that costs at most 1 % of "
-    "speed.",
-)  # fmt: skip
 
 
 # -- batch and cluster -------------------------------------------------------------------------------------------------
@@ -344,22 +333,7 @@ def together(watch: Watch) -> Found:
     return Found(figures, rows)
 
 
-TOGETHER_TABLE = one_table(
-    "ResNet-152: the four claims in one reading",
-    (
-        GPU, ACCOUNTING, Column("images", "held", plain), Column("in 8 GB", "eight_gb", times),
-        Column("b0", "largest", plain), Column("b*", "optimal", plain), Column("b*/b0", "ratio", times),
-        Column("link, GB/s", "link", in_units(1e9, 2)), Column("over its own", "own", times),
-        Column("over Caffe's", "speedup", times), Column("better", "better", times),
-    ),
-    f"The abstracts' 7.7 and 1.9 give {SCALING:.2f} for 8 baseline GPUs over one.  link: the one free number, "
-    "fitted to that, without overlap.  With it 7.7 and 1.9 are one figure, not two.  b*: the smallest batch within 1 % "
-    "of the most images a second, the rule for a single GPU.  images: the smallest batch that takes more than 24 GB.  "
-    "better: 8 GPUs over 8 of Caffe's.",
-)  # fmt: skip
-
-
-# -- when ---------------------------------------------------------------------------------------------------------
+# -- when ---------------------------------------------------------------------------------------------------------------
 
 #: Network, batch, budget in GiB: 0.2 to 0.35 of the way from the least to what the baseline takes, on a Titan X.
 CASES = (("resnet50", 64, 2.30), ("resnet152", 64, 4.00), ("inceptionv4", 32, 1.54), ("vgg16", 128, 8.68))
@@ -458,11 +432,11 @@ PREFETCH_PICTURE = Marks(
 )  # fmt: skip
 
 PARTS = (
-    Part("memory", "ResNet-152's memory without loss of speed", len(GPUS) * len(ACCOUNTINGS), memory, MEMORY_TABLE,
+    Part("memory", "ResNet-152's memory without loss of speed", len(GPUS) * len(ACCOUNTINGS), memory,
          units="GB: 2^30 bytes."),
     Part("batch", "the efficiency-optimal batch over each baseline's", len(GPUS), batch, BATCH_TABLE),
     Part("cluster", "8 GPUs over one", len(GPUS), cluster, CLUSTER_TABLE),
-    Part("together", "all four claims in one reading, with one free number", len(GPUS), together, TOGETHER_TABLE),
+    Part("together", "all four claims in one reading, with one free number", len(GPUS), together),
     Part("prefetch", "when the same maps are prefetched", len(CASES), prefetch, prefetch_tables, PREFETCH_PICTURE,
          beside=False),
 )  # fmt: skip
