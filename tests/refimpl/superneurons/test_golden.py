@@ -16,10 +16,11 @@ import pytest
 
 from refimpl.cli import main
 from refimpl.names.networks import build
+from refimpl.studies.reproduce.superneurons import memory
 
 pytestmark = pytest.mark.superneurons
 
-GOLDEN = Path(__file__).parents[2] / "data" / "superneurons_alexnet200.csv"
+GOLDEN = Path(memory.__file__).with_name("alexnet200.csv")
 MIB = 2**20
 PLAN = ("plan", "alexnet:superneurons", "--batch", "200", "--json")
 

@@ -333,7 +333,7 @@ def together(watch: Watch) -> Found:
     return Found(figures, rows)
 
 
-# -- when ---------------------------------------------------------------------------------------------------------------
+# -- when --------------------------------------------------------------------------------------------------------------
 
 #: Network, batch, budget in GiB: 0.2 to 0.35 of the way from the least to what the baseline takes, on a Titan X.
 CASES = (("resnet50", 64, 2.30), ("resnet152", 64, 4.00), ("inceptionv4", 32, 1.54), ("vgg16", 128, 8.68))

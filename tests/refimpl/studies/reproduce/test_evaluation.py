@@ -33,6 +33,7 @@ def test_the_table_says_what_is_met_and_by_what_measure() -> None:
         Reproduced(Published("runs", 84, "", "p", "the table", 0.0), 84, ""),
         Reproduced(Published("moved", 0, "GB", "p", "another", None), 0.5, ""),
         Reproduced(Published("time", 10, "s", "D", "a figure"), 9.99999, ""),
+        Reproduced(Published("share", 50, "%", "D", "a figure", 1.0, of="time"), 51, ""),
     ]
     table = published_table("Paper", figures, "GB: 2^30 bytes.")
     assert table.title == "Paper: published beside ours"
@@ -41,10 +42,11 @@ def test_the_table_says_what_is_met_and_by_what_measure() -> None:
         ["runs", "84", "p", "84", "+0.0%", "met", ""],
         ["moved", "0 GB", "p", "0.5 GB", "", "missed", ""],
         ["time", "10 s", "D", "10 s", "+0.0%", "met", ""],
+        ["share", "50 %", "D", "51 %", "+2.0%", "met", ""],
     ]
     assert table.note.splitlines() == [
         "GB: 2^30 bytes.",
-        "met: within 2%, 0.02 MiB, counts exactly.",
+        "met: within 2%, 0.02 MiB, 1 percentage point, counts exactly.",
         "P: the table.",
         "p, recalled and not checked again: the table; another.",
         "D, read off its figures: a figure.",
@@ -59,15 +61,6 @@ def test_more_than_is_met_from_there_on() -> None:
     assert table.note.splitlines()[0] == "met: above the published figure where that has a >."
     both = published_table("Paper", [Reproduced(wait, 70, ""), Reproduced(Published("x", 1, "", "P", "y"), 1, "")])
     assert both.note.splitlines()[0] == "met: within 2%; above the published figure where that has a >."
-
-
-def test_a_limit_of_a_share_is_in_points() -> None:
-    def note(within: float) -> str:
-        share = Published("share of time", 50, "%", "P", "a figure", within, of="time")
-        return published_table("Paper", [Reproduced(share, 51, "")]).note.splitlines()[0]
-
-    assert note(1.0) == "met: within 1 percentage point."
-    assert note(0.1) == "met: within 0.1 percentage points."
 
 
 def test_a_tally_has_counts_and_the_medians_of_bytes_and_of_time() -> None:
