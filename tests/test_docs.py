@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
@@ -25,8 +24,6 @@ import kernels
 import refimpl
 from refimpl import cli
 from refimpl.cli.parser import Fail
-from refimpl.planner import SLOTS
-from refimpl.studies.reproduce import PAPERS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")} - {*(ROOT / "docs" / "_generated").rglob("*.md")})
@@ -174,20 +171,6 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
 
 
-def anchors(page: Path) -> set[str]:
-    """The names of a page's headings in links."""
-    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_to_headings_lead_to_one(page: Path) -> None:
-    for target, anchor in re.findall(r"\]\(([\w./-]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")):
-        found = (page.parent / target).resolve() if target else page
-        if found.suffix == ".md" and "_generated" not in found.parts:
-            assert anchor in anchors(found), f"{name(page)} links to {target}#{anchor}, which is not there"
-
-
 def named_files(page: Path) -> list[str]:
     """Every file and folder of the project that a page names or links to."""
     text = page.read_text(encoding="utf-8")
@@ -201,20 +184,6 @@ def test_files_that_are_named_are_there(page: Path) -> None:
         assert (ROOT / path).exists(), f"{page.name} names {path}, which is not there"
 
 
-def named_tests(page: Path) -> list[tuple[str, str]]:
-    """Every file of tests that a page names, with the test where it names one."""
-    return re.findall(r"\b(tests/[\w/]+\.py)(?:::(\w+))?", page.read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if named_tests(page)], ids=name)
-def test_tests_that_are_named_are_there(page: Path) -> None:
-    for path, test in named_tests(page):
-        assert (ROOT / path).is_file(), f"{page.name} names {path}, which is not there"
-        if test:
-            source = (ROOT / path).read_text(encoding="utf-8")
-            assert re.search(rf"^def {test}\(", source, re.MULTILINE), f"{path} has no {test}"
-
-
 # -- pages that are made -----------------------------------------------------------------------------------------------
 
 
@@ -226,81 +195,6 @@ def options_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
                 yield from options_of(one)
         elif action.help != argparse.SUPPRESS and action.dest != "help":
             yield from ((parser.prog, option) for option in action.option_strings)
-
-
-def test_the_commands_page_has_every_option() -> None:
-    page = script("commands").command_page(cli.parser())
-    chapters = dict(re.findall(r"^##+ (refimpl [\w -]+)\n(.*?)(?=^##+ |\Z)", page, re.MULTILINE | re.DOTALL))
-    found = [(prog, option) for prog, option in options_of(cli.parser()) if prog != "refimpl"]
-    assert len(found) > 50
-    for prog, option in found:
-        assert f"`{option}" in chapters[prog], f"{prog} {option}"
-
-
-def test_the_house_has_every_room() -> None:
-    drawings = script("drawings")
-    storeys = drawings.storeys(ROOT / "tests" / "test_layout.py")
-    assert [room for rooms in storeys.values() for room in rooms] == list(drawings.PURPOSE)
-    house, flow = drawings.house(ROOT), drawings.flow()
-    for picture in (house, flow):
-        ElementTree.fromstring(picture)
-    assert all(f">{room.removeprefix('refimpl.')}</text>" in house for room in drawings.PURPOSE)
-
-
-@pytest.mark.slow
-def test_the_reference_has_every_room() -> None:
-    """A page for each room, with every file of it and links to the names that it offers."""
-    reference = script("reference")
-    documented = {name for names, _ in reference.ROOMS.values() for name in names}
-    drawn = {room for room in script("drawings").PURPOSE if not room.startswith("kernels.")}
-    drawn |= {f"refimpl.studies.{found.name}" for found in pkgutil.iter_modules([str(ROOT / "refimpl" / "studies")])}
-    built = {room for room in drawn - {"refimpl.studies"} if (ROOT / room.replace(".", "/")).is_dir()}
-    assert built - documented == {"refimpl.cli"}  # it has the page of the command
-    page = reference.room_page("memory")
-    for text in (
-        ".. automodule:: refimpl.memory\n",
-        "## refimpl.memory.fits\n",
-        ".. automodule:: refimpl.memory.fits\n",
-        "{py:obj}`BestFit <refimpl.memory.fits.BestFit>`",
-    ):
-        assert text in page
-
-
-@pytest.mark.parametrize(
-    ("docstring", "rst"),
-    [
-        ("The `fit` of a * b.", r"The ``fit`` of a \* b."),
-        ("**Launch.** *One* thread; *args, x_ and |x|.", r"**Launch.** *One* thread; \*args, x\_ and \|x\|."),
-        ("Sizes:\n\n    a * b\n", "Sizes:\n\n::\n\n    a * b"),
-        ("chunk  one block\n       a * b", "::\n\n    chunk  one block\n           a * b"),
-        ("Args:\n    x: a `list`.", "Args:\n    x: a ``list``."),
-        (
-            "| file | idea |\n|---|---|\n| `a` | b |",
-            ".. list-table::\n   :header-rows: 1\n\n   * - file\n     - idea\n   * - ``a``\n     - b",
-        ),
-        (
-            "| file | idea |\n|---|---|\n| a | |",
-            ".. list-table::\n   :header-rows: 1\n\n   * - file\n     - idea\n   * - a\n     -",
-        ),
-    ],
-)
-def test_docstrings_become_restructured_text(docstring: str, rst: str) -> None:
-    assert script("reference").to_rst(docstring.strip()) == rst
-
-
-@pytest.mark.parametrize(
-    ("what", "docstring", "lines"),
-    [
-        ("class", "Point(x: int, y: int = 0)", []),  # made by dataclass
-        ("attribute", "Alias for field number 0", ["\\ "]),  # made by NamedTuple
-        ("function", "Sizes: `bytes`.", ["Sizes: ``bytes``."]),
-        ("attribute", "sizes: bytes", ["\\ ", "sizes: bytes"]),  # or napoleon would take "sizes" for a type
-    ],
-)
-def test_docstrings_are_processed(what: str, docstring: str, lines: list[str]) -> None:
-    found = docstring.split("\n")
-    script("reference").process_docstring(None, what, "name", None, None, found)
-    assert found == lines
 
 
 # -- the README --------------------------------------------------------------------------------------------------------
@@ -322,20 +216,9 @@ def too_long(text: str) -> list[str]:
     return [line for line in own.splitlines() if len(line) >= 140]
 
 
-def test_every_slot_and_every_paper_has_a_page() -> None:
-    names = [*(f"slots/{slot}" for slot in SLOTS), *PAPERS, *(f"{paper}-evidence" for paper in PAPERS)]
-    assert [name for name in names if not (ROOT / "docs" / f"{name}.md").is_file()] == []
-
-
 def test_the_readme_is_short() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 155 and too_long(text) == []
-
-
-def test_a_line_that_is_too_long_is_found() -> None:
-    long = "a" * 139
-    bench = f"<!-- begin bench -->\nb{long}\n| {long} |\n<!-- end bench -->"
-    assert too_long(f"{long}\n| {long} |\n{bench}\n") == [f"| {long} |", f"b{long}"]
 
 
 @pytest.mark.slow
@@ -363,16 +246,6 @@ def test_the_page_about_a_module_of_ones_own_works(tmp_path: Path, monkeypatch: 
     for call in calls:
         assert cli.main(shlex.split(call)[1:]) == 0
     assert (tmp_path / "my.html").stat().st_size > 10_000
-
-
-@pytest.mark.slow
-def test_the_page_about_a_network_of_ones_own_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (script,) = fences(ROOT / "docs" / "networks.md", "python")
-    monkeypatch.chdir(tmp_path)
-    exec(compile(script, "my_network.py", "exec"), {"__name__": "__main__"})
-    assert capsys.readouterr().out.count("s an iteration") >= 3 and (tmp_path / "mine.html").exists()
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "tutorials").glob("*.ipynb")), ids=lambda path: path.stem)

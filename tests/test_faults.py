@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import ast
-import json
 from collections import Counter
-from pathlib import Path
-
-import pytest
 
 from tests.faults.copies import ROOT, TEXTS, WRONG_IN
-from tests.faults.mutants import Source, drawn, room_tests, stage_tests
+from tests.faults.mutants import Source, drawn
 from tests.faults.plant import FAULTS
-from tests.faults.reached import Reached, statement
 
 TEXT = '''\
 """Text."""
@@ -63,48 +58,6 @@ def test_a_seed_draws_the_same_mutants_of_different_lines_that_have_no_fault() -
         if fault.old in text:
             begin = text.index(fault.old)
             assert not any(file == fault.file and begin <= at < begin + len(fault.old) for file, at in spoilt)
-
-
-@pytest.mark.parametrize(
-    ("file", "first", "room"),
-    [
-        ("refimpl/backend/poison.py", "tests/refimpl/backend/test_poison.py", "tests/refimpl/backend"),
-        ("kernels/fast/conv/im2col.py", "tests/kernels/fast", "tests/kernels"),
-        ("kernels/fast/softmax.py", "tests/kernels/fast/test_softmax.py", "tests/kernels"),
-        ("refimpl/text.py", "tests/refimpl/test_text.py", "tests/refimpl/test_public_names.py"),
-    ],
-)
-def test_a_file_s_own_tests_run_first_and_then_those_of_its_room(file: str, first: str, room: str) -> None:
-    found = room_tests(file, lambda path: (ROOT / path).exists())
-    assert found[0] == first and found[-1] == room
-
-
-def test_a_statement_is_its_lines_and_a_compound_one_its_head() -> None:
-    text = "def f(\n    x,\n):\n    if x:\n        return (\n            1\n        )\n    return 2\ny = 3\n"
-    assert [statement(text, line) for line in range(4, 9)] == [(4, 4), *[(5, 7)] * 3, (8, 8)]
-    assert statement(text, 2) == statement(text, 9) == (1, 0), "an import runs it"
-
-
-def test_only_tests_that_run_the_line_are_tried(tmp_path: Path) -> None:
-    """First those of the room, then the others; where none runs the line, all that run its file."""
-    ours, other, far = (
-        "tests/refimpl/test_text.py::test_a",
-        "tests/refimpl/test_text.py::test_b",
-        "tests/kernels/test_c.py::test_c",
-    )
-    file = "refimpl/text.py"
-    text = (ROOT / file).read_text("utf-8")
-    first, *_, last = (one for one in Source(file, text).mutants if statement(text, one.line) != (1, 0))
-    for worker, noted in (
-        ("gw0", {"seconds": {ours: 2.0, other: 1.0}, "lines": {file: {str(first.line): [0], str(last.line): [1]}}}),
-        ("gw1", {"seconds": {far: 0.5}, "lines": {file: {str(first.line): [0]}}}),
-    ):
-        (tmp_path / f"{worker}.json").write_text(json.dumps(noted), "utf-8")
-    reached, room = Reached.kept(tmp_path), ["tests/refimpl/test_text.py"]
-    assert reached.tests(file, first.line) == [far, ours] and reached.tests(file, last.line) == [other]
-    assert reached.tests(file, 1) == [far, ours, other] and reached.tests("refimpl/__main__.py", 1) == []
-    assert stage_tests(False, room, [far, ours]) == [ours] and stage_tests(True, room, [far, ours]) == [far]
-    assert stage_tests(False, room, []) == room and stage_tests(True, room, []) == ["tests"]
 
 
 def test_every_fault_can_be_planted() -> None:

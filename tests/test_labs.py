@@ -10,7 +10,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any
 from xml.etree import ElementTree
 
@@ -19,11 +18,10 @@ import pytest
 import refimpl
 from kernels.targets.declare import REGISTRY, Kernel
 from refimpl.importing import own_code
-from refimpl.planner import Allocate, Free, Launch, SetupError, Wait
-from refimpl.studies.optimum.bound import NoSolver
-from tests.messages import lacks, raises_naming
+from refimpl.planner import Allocate, Free, Launch, Wait
+from tests.messages import lacks
 from tutorials.labs import cases, checks, contest, test_a2
-from tutorials.labs.cases import LAYER_WISE, LabCase, machine
+from tutorials.labs.cases import LAYER_WISE, LabCase
 from tutorials.labs.checks import Planned, planned, setup_of
 from tutorials.labs.counted_threads import counted
 from tutorials.labs.test_a0 import Shape
@@ -31,7 +29,6 @@ from tutorials.labs.test_a1 import TestLiveness as A1
 from tutorials.labs.test_a3 import TestRecomputeAndCache as A3
 from tutorials.labs.test_a4 import TestAllocator as A4
 from tutorials.labs.test_a5 import TestOffloadAndPrefetch as A5
-from tutorials.labs.test_a6 import CONTEST
 from tutorials.labs.test_a6 import TestContest as A6
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -115,16 +112,6 @@ def test_points_are_shown_and_written(tmp_path: Path) -> None:
         assert sum(int(value or 0) for name, value in written if name == "of") == 100
 
 
-@pytest.mark.slow
-def test_an_error_of_a_submission_is_a_line(mine: Path) -> None:
-    mine.write_text("import nothing_like_it\n")
-    status, out = run("a1", "--submission", mine)
-    assert status == 1 and out.count(f"{mine}, line 1: ModuleNotFoundError") == 1 and "\n0 of 100 points" in out, out
-    assert "Traceback" not in out
-    status, out = run("a1", "--submission", mine.with_name("nowhere.py"))
-    assert status == 4 and "nowhere.py: there is no such file" in out
-
-
 # -- the checks --------------------------------------------------------------------------------------------------------
 
 
@@ -181,96 +168,12 @@ def test_a_module_that_keeps_something_is_not_repeatable(mine: Path) -> None:
     assert checks.repeatable([Planned(CASE, A1.lab)], LAYER_WISE)[0] == 0
 
 
-def test_own_work_is_no_module_of_the_project_and_none_made_from_a_papers(mine: Path) -> None:
-    theirs = A3.lab.base.replace(recompute=A3.paper.recompute, cache=A3.paper.cache)
-    assert not lacks(checks.own_work([planned(theirs, A3.lab, CASE)], theirs)[1], "recompute", "write your own")
-    own = setup_of(solution("a3"), A3.lab)
-    assert checks.own_work([planned(own, A3.lab, CASE)], own)[0] == 1
-    mine.write_text(
-        "from refimpl import presets\ntheirs = presets.vdnn_all.setup\nclass Mine(type(theirs.offload)): pass\n"
-        "offload, prefetch = Mine(*vars(theirs.offload).values()), theirs.prefetch\n"
-    )
-    made = setup_of(mine, A5.lab)
-    assert not lacks(checks.own_work([Planned(CASE, A5.lab)], made)[1], "offload", "write your own")
-
-
 def test_bits_are_those_of_the_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
     one = good()
     assert checks.bits([one, Planned(OTHER, A1.lab)]) == (0.5, "lenet(4) trained: the baseline's to the bit")
     wrong = checks.trained(one.program) | {"conv1.weights": b""} if one.program else {}
     monkeypatch.setattr(checks, "trained", lambda program: wrong)
     assert checks.bits([one]) == (0, "lenet(4): trained, its weights are not the baseline's")
-
-
-@pytest.mark.parametrize(
-    ("pairs", "share", "mean"),
-    [
-        ([(1.0, 1.0), (1.3, 1.0)], 1, "1.15"), ([(2.0, 1.0), (2.6, 1.0)], 0.5, "2.30"), ([(7.0, None)], 1, "1.00"),
-        ([(7.0, None), (1.0, 2.0)], 1, "0.50"), ([(7.0, 0.0), (3.0, 2.0)], 1.15 / 1.5, "1.50"),
-    ],
-)  # fmt: skip
-def test_a_figure_is_compared_with_the_papers(pairs: list[Any], share: float, mean: str) -> None:
-    plans: list[Planned] = []
-    figures: dict[int, Any] = {}
-    for ours, theirs in pairs:
-        one = good()
-        assert one.program
-        one.__dict__["paper"] = None if theirs is None else replace(one.program)
-        figures |= {id(one.program): ours, id(one.paper): theirs}
-        plans.append(one)
-    found = checks.as_good(plans, lambda program: figures[id(program)])
-    assert found[0] == pytest.approx(share) and found[1].startswith(
-        f"{mean} × SuperNeurons's on average, in {len(plans)}"
-    )
-
-
-def test_the_bytes_that_are_moved() -> None:
-    program = refimpl.plan(CASE.built, "vdnn-all", machine(), "3200KiB")
-    copies = [it for it in program.instructions if isinstance(it, refimpl.planner.Copy)]
-    assert checks.moved(program) == sum(it.nbytes for it in copies if it.tensor.kind == "map") > 0
-    assert Planned(replace(CASE, budget=1000), A1.lab, program).paper is None
-
-
-@pytest.mark.parametrize(("over", "share"), [((1.0, 1.0), 1), ((2.0, 1.0), 1), ((2.5, 2.0), 0.25), ((0.8, 4.0), 0.1)])
-def test_the_distance_from_the_bound(over: tuple[float, float], share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    plans = [good(CASE), good(OTHER)]
-    least = {one.case: one.seconds / times for one, times in zip(plans, over, strict=True)}
-    monkeypatch.setattr(checks, "least_seconds", least.__getitem__)
-    assert checks.distance(plans)[0] == pytest.approx(share)
-    assert checks.distance([Planned(CASE, A1.lab)])[0] == 0
-
-    def missing(case: LabCase) -> float:
-        raise NoSolver("install it")
-
-    monkeypatch.setattr(checks, "least_seconds", missing)
-    with pytest.raises(pytest.skip.Exception, match="install it"):
-        checks.distance(plans)
-
-
-def test_a_submissions_modules_are_in_the_labs_setup(mine: Path) -> None:
-    found = setup_of(solution("a1"), A1.lab)
-    assert found.liveness.name == "my-liveness" and found.algorithms == A1.lab.base.algorithms
-    assert setup_of(solution("a1"), CONTEST).liveness.name == "my-liveness"  # the contest takes any module
-    assert setup_of(solution("a6"), CONTEST) == refimpl.presets.accudnn.setup
-    for text, lab, said in (("x = 1", A5.lab, "offload and no prefetch"), ("setup = 3", CONTEST, "setup is 3")):
-        mine.write_text(text)
-        own_code._executed.cache_clear()
-        with raises_naming(SetupError, said):
-            setup_of(mine, lab)
-
-
-def test_budgets_are_between_what_the_paper_and_what_the_lab_without_it_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    needs = {id(A3.lab.paper): 100 << 10, id(A3.lab.without): 300 << 10}
-    monkeypatch.setattr(cases, "least_budget", lambda network, setup, machine, step: needs[id(setup)])
-    found = cases.drawn(A3.lab, {"lenet": (2, 5), "tiny-vgg": (3, 3)}, True, Random(0))
-    several = [next(found) for _ in range(12)]
-    assert {case.network for case in several[:2]} == {"lenet", "tiny-vgg"}
-    assert {case.batch for case in several if case.network == "lenet"} <= {2, 3, 4, 5}
-    assert all(0.1 * 200 - 1 <= case.budget / 1024 - 100 <= 0.7 * 200 for case in several)
-    assert len({case.budget for case in several}) > 6
-    needs[id(A3.lab.without)] = 100 << 10  # the lab is not needed: no case
-    with pytest.raises(AssertionError, match="A3"):
-        next(cases.drawn(A3.lab, {"lenet": (2, 2)}, False, Random(0)))
 
 
 # -- a kernel, a script, a contest -------------------------------------------------------------------------------------
@@ -303,17 +206,6 @@ def test_sectors_and_conflicts_of_an_access(body: str, sectors: int, conflicts: 
     shape = Shape(2, 16, 3)
     found, shared = counted(kernel, shape.grid(kernel), shape.matrices, shape)
     assert (found, sum(one.conflicts() for one in shared)) == (sectors, conflicts)
-
-
-@pytest.mark.slow
-def test_a_kernel_is_checked_and_counted(mine: Path) -> None:
-    mine.write_text(solution("a0").read_text().replace("        cuda.syncthreads()\n", "", 1))
-    status, out = run("a0", "--submission", mine)
-    assert status == 1 and "no barrier between them" in out and "\n0 of 100 points" in out, out
-    status, out = run("a0")
-    assert status == 1 and "Still yours to write: line 53 of a0_tiled_kernel.py" in out, out
-    status, out = run("a0", "--submission", solution("a0"))
-    assert status == 0 and "\n100 of 100 points" in out, out
 
 
 def test_the_script_is_what_export_writes_and_its_waits_are_proved() -> None:

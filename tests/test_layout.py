@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -79,27 +78,6 @@ SHARED_NAMES = {
 NAMED_AFTER_ROOMS = ("tests/faults/",)
 #: The folder where a file is named after the plain kernels that it is faster than.
 RUNGS = ("kernels/fast/",)
-
-#: Where the word *compress* is at home: vDNN++'s folder, what reproduces its figures, one file of the back ends, what
-#: `run` says of such maps, and what names modules and presets.  Every other file sees streams, buffers, instructions.
-COMPRESSES = (
-    "refimpl/vdnnpp/", "refimpl/studies/reproduce/", "refimpl/backend/host_thread.py", "refimpl/cli/compressed.py",
-    "refimpl/cli/lists.py", "refimpl/names/",
-)  # fmt: skip
-#: Another file → its words: names that a user's script may have, of fields of JSON and of an attribute.
-COMPRESSED = {
-    "refimpl/backend/trainer.py": {"compressed"},
-    "refimpl/cli/run.py": {"compressed", "compressed_line", "compressed_table"},
-    "refimpl/planner/instructions.py": {"compressed_bytes"},
-    "refimpl/planner/store.py": {"compressed_bytes"},
-    "refimpl/report/json.py": {"compressed_bytes"},
-}
-#: Another file → its words for what is no map: a page's data.
-ZIPPED = {
-    "refimpl/report/page/document.py": {"compress"},
-    "refimpl/report/page/model.js": {"DecompressionStream"},
-    "refimpl/report/page/page.js": {"DecompressionStream"},
-}
 
 
 parsed = cache(ast.parse)
@@ -247,29 +225,6 @@ def test_imports_inside_functions_that_go_up_a_storey_are_few_and_known() -> Non
     assert len(UPWARDS) <= 8
 
 
-def test_circles_are_found(tmp_path: Path) -> None:
-    for path, text in (
-        ("kernels/a.py", "from kernels.b import f"),
-        ("kernels/b.py", "if True:\n    from kernels.c import T"),
-        ("kernels/c.py", "import kernels.a"),
-        ("kernels/outside.py", "from kernels import a"),
-        ("refimpl/network/__init__.py", "from refimpl.network.layer import Layer"),  # re-exports: no circle
-        ("refimpl/network/layer.py", "from refimpl.network.tensor import Tensor"),
-        ("refimpl/network/tensor.py", "def late():\n    from refimpl.network import layer"),  # nor is this
-        ("refimpl/machine/model.py", "from refimpl.planner import loop"),
-        ("refimpl/planner/loop.py", ""),
-        ("refimpl/planner/verify.py", "from refimpl.machine import model"),
-    ):
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    imports = imports_of(tmp_path)
-    assert circles(imports) == [{"kernels.a", "kernels.b", "kernels.c"}]
-    assert circles(of_rooms(imports)) == [{"refimpl.machine", "refimpl.planner"}]
-    assert upwards(tmp_path) == set()
-    (tmp_path / "refimpl/network/layer.py").write_text("def late():\n    import refimpl.cli")
-    assert upwards(tmp_path) == {("refimpl/network/layer.py", "refimpl.cli")}
-
-
 @pytest.mark.parametrize(
     ("path", "text", "says"),
     [
@@ -330,37 +285,6 @@ def test_a_file_name_means_one_file(tmp_path: Path) -> None:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("")
     assert files_given_twice(tmp_path) == {"pool": ["kernels/pool.py", "refimpl/memory/pool.py"]}
-
-
-def compressing(root: Path) -> dict[str, set[str]]:
-    """File of `refimpl/` → its words with *compress* in them, where it is not at home."""
-    texts = [path for path in sorted((root / "refimpl").rglob("*")) if path.suffix in (".py", ".js", ".css", ".html")]
-    named = {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in texts}
-    words = {name: set(re.findall(r"(?i)\w*compress\w*", text)) for name, text in named.items()}
-    return {name: found for name, found in words.items() if found and not name.startswith(COMPRESSES)}
-
-
-def test_that_a_host_thread_compresses_is_known_in_few_files(tmp_path: Path) -> None:
-    assert compressing(ROOT) == COMPRESSED | ZIPPED
-    assert [name for name in COMPRESSES if not (ROOT / name).exists()] == []
-    for name in ("vdnnpp/compression.py", "planner/listing.py", "report/page/page.css"):
-        path = tmp_path / "refimpl" / name
-        path.parent.mkdir(parents=True)
-        path.write_text("i.decompress {}")
-    others = ("refimpl/planner/listing.py", "refimpl/report/page/page.css")
-    assert compressing(tmp_path) == {name: {"decompress"} for name in others}
-
-
-def test_imports_downwards_are_allowed(tmp_path: Path) -> None:
-    for path, text in (
-        ("kernels/targets/shim.py", '"""Doc."""\nfrom numba import cuda'),
-        ("kernels/fast/conv/im2col.py", '"""Doc."""\nfrom kernels.targets.shim import cuda'),
-        ("refimpl/vdnn/policy.py", "from refimpl.slots import questions\nfrom refimpl.vdnn import listing"),
-        ("refimpl/studies/bench/command.py", "from refimpl import cli, report\nfrom kernels import gemm"),
-    ):
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    assert violations(tmp_path) == []
 
 
 def test_every_kernel_says_what_it_does() -> None:
