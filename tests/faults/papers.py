@@ -17,7 +17,7 @@ FAULTS = (
         "refimpl/vdnn/offload.py",
         '("pool",)',
         "()",
-        "tests/refimpl/vdnn/test_prefetch.py",
+        "tests/refimpl/vdnn",
     ),
     Fault(
         "vDNN++'s alternate-conv begins with the second CONV",

@@ -60,7 +60,7 @@ def drawn_program(network: Network, seed: int, share: float) -> Program | None:
 
 @pytest.mark.slow
 @given(networks(layers=12), st.integers(0, 999), st.floats(0, 1))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_drawn_fates_are_safe(network: Network, seed: int, share: float) -> None:
     drawn_program(network, seed, share)
 

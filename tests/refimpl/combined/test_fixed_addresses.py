@@ -12,7 +12,6 @@ from refimpl.machine import MACHINES
 from refimpl.names import presets
 from refimpl.names.largest_batch import attempt
 from refimpl.names.networks import build
-from refimpl.names.presets import PRESETS
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.planner.instructions import Allocate, Free
@@ -51,16 +50,6 @@ def test_it_fits_where_best_fit_has_only_holes() -> None:
     assert program.arena_bytes <= budget and program.setup.allocator.places  # type: ignore[attr-defined]
     again = plan(network, program.setup, TITAN_X, budget)  # with the addresses that it has
     assert again.planned_seconds == program.planned_seconds and again.arena_bytes == program.arena_bytes
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_takes_it(name: str) -> None:
-    setup = PRESETS[name].setup
-    if setup.module("allocator") is None:
-        pytest.skip("the policy chooses its allocator itself")
-    program = plan(build("tiny-resnet", 8), setup.replace(allocator=FIXED), TITAN_X, 1 << 30)
-    program.verify()
-    assert program.setup.slots["allocator"] == FIXED.name
 
 
 @pytest.mark.slow

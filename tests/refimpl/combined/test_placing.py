@@ -41,7 +41,7 @@ def test_a_fixed_place_that_overlaps_a_block_or_the_end_is_refused(
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 90), st.integers(1, 100), st.integers(1, 9), st.integers(1, 9))
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_stretches_place_drawn_blocks_as_in_turn(
     drawn: random.Random, blocks: int, longest: int, sizes: int, stretch: int
 ) -> None:

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.combined import COMBINED, Combined, Fates, Losses, search
+from refimpl.combined import COMBINED, Combined, Fates, search
 from refimpl.combined.judge import Judge
 from refimpl.combined.maps import Maps
-from refimpl.combined.search import changed, point, sweep, with_word
+from refimpl.combined.search import changed, point, with_word
 from refimpl.combined.seeds import ADDRESSES, FASTEST, family, prices, seed
 from refimpl.combined.seeds import fates_of as member
 from refimpl.machine import MACHINES, Machine
@@ -24,7 +24,7 @@ from refimpl.names import presets
 from refimpl.names.least_budget import least_budget
 from refimpl.names.networks import build
 from refimpl.network import Conventions, Network
-from refimpl.planner import Context, DoesNotFit, Search, Setup, SetupError, TooSlow, plan
+from refimpl.planner import Context, DoesNotFit, Setup, plan
 from refimpl.slots.errors import AddressesDoNotFit
 from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import CONVENTIONS, SMALLEST, smallest
@@ -62,7 +62,7 @@ def judge_of(network: Network, on: Machine, budget: int, most: int = 50) -> tupl
 
 
 @pytest.mark.slow
-@settings(max_examples=settings().max_examples // 3)  # an example is a search
+@settings(max_examples=settings().max_examples // 5)  # an example is a search
 @given(
     networks(), st.sampled_from(("vdnn-all", "superneurons", "accudnn")), st.sampled_from((1e6, 1e8)), st.floats(0, 1)
 )
@@ -72,7 +72,7 @@ def test_on_drawn_networks_it_fits_where_a_paper_does_and_is_no_slower(
     """Of most of them every map is smaller than a page."""
     on = machine(link)
     other = least_plan(network, presets.setup(paper), on, room)
-    program = plan(network, dataclasses.replace(COMBINED, effort=30), on, other.budget)
+    program = plan(network, dataclasses.replace(COMBINED, effort=20), on, other.budget)
     program.verify()
     assert program.simulate().seconds == pytest.approx(program.planned_seconds, abs=1e-12)
     assert program.planned_seconds <= other.planned_seconds * (1 + 1e-9) and program.peak_bytes <= other.budget
@@ -94,7 +94,7 @@ SAYS = """
 import dataclasses, refimpl
 net, on = refimpl.networks.build("tiny-resnet", 16), dataclasses.replace(refimpl.machines.titan_x, link=1e8)
 roomy = refimpl.plan(net, "baseline liveness=layer-wise", on, 1 << 50)
-search = dataclasses.replace(refimpl.combined.COMBINED, effort=20)
+search = dataclasses.replace(refimpl.combined.COMBINED, effort=8)
 program = refimpl.plan(net, search, on, roomy.peak_bytes * 55 // 100)
 print(len(program.tried), "tried", program.planned_seconds.hex(), program.listing(instructions=True))
 """
@@ -122,11 +122,11 @@ def test_progress_is_told_and_ctrl_c_returns_the_best_so_far() -> None:
 
     def interrupt(plans: int, most: int, seconds: float) -> None:
         told.append((plans, most, seconds))
-        if len(told) > 60:
+        if len(told) > 20:
             raise KeyboardInterrupt
 
     program = plan(net, Combined(**vars(dataclasses.replace(COMBINED, watch=interrupt))), on, budget)
-    assert program.planned_seconds == told[-1][2] and len(told) == 61
+    assert program.planned_seconds == told[-1][2] and len(told) == 21
     best = [seconds for _, _, seconds in told]
     assert best == sorted(best, reverse=True)
 
@@ -145,19 +145,13 @@ def test_nothing_is_searched_where_a_paper_is_at_the_floor() -> None:
 
 def test_where_nothing_fits_the_error_says_whose_and_the_least_budget_fits() -> None:
     net, on, _ = small("lenet")
-    quick = dataclasses.replace(COMBINED, effort=40)
+    quick = dataclasses.replace(COMBINED, effort=20)
     with raises_naming(DoesNotFit, "lenet"):
         plan(net, quick, on, 1 << 19)
     least = least_budget(net, quick, on)
     assert least is not None
     others = [found for name in ("vdnn-all", "superneurons") if (found := least_budget(net, presets.setup(name), on))]
     assert least <= min(others)
-
-
-def test_it_leaves_no_slot_to_others() -> None:
-    assert set(COMBINED.slots.values()) == {"searched"} and isinstance(COMBINED, Search)
-    with raises_naming(SetupError, "fates=FILE"):
-        presets.setup("combined", {"offload": "vdnn-all"})
 
 
 # -- its parts ---------------------------------------------------------------------------------------------------------
@@ -192,16 +186,6 @@ def test_where_bytes_fit_and_no_addresses_the_counted_program_is_met() -> None:
     assert fitting.seconds == judge.best.planned_seconds == counted_seconds
 
 
-def test_a_plan_that_is_given_up_is_sure_to_be_slower() -> None:
-    net, on, budget = small()
-    setup = presets.setup("vdnn-all", {"algorithms": "memory"})
-    budget *= 2
-    seconds = plan(net, setup, on, budget).planned_seconds
-    assert plan(net, setup, on, budget, seconds).planned_seconds == seconds
-    with pytest.raises(TooSlow):
-        plan(net, setup, on, budget, 0.5 * seconds)
-
-
 def test_a_paper_s_program_is_a_point_of_the_search() -> None:
     net, on, _ = small("tiny-vgg")
     budget = plan(net, presets.setup("baseline"), on, 1 << 50).peak_bytes
@@ -225,18 +209,6 @@ def test_the_family_s_corners_and_prices() -> None:
             assert plan(net, again, on, 1 << 50).planned_seconds - one.planned_seconds == pytest.approx(
                 price * x.nbytes
             )
-
-
-def test_a_sweep_keeps_a_map_that_needs_no_rebuild() -> None:
-    """Where there is room, every change of the sweep that is faster stays, and what is left costs no rebuild."""
-    net, on, _ = small("tiny-vgg")
-    judge, _, maps = judge_of(net, on, 1 << 50, most=400)
-    x = max((x for x in maps.large if x is not net.input), key=lambda x: maps.price[x] * x.nbytes)
-    start = judge.judged(with_word(next(iter(family(maps))), [x], "drop"))
-    assert start and judge.best and Losses(judge.best).rebuilds[x] > 0
-    swept = sweep(judge, maps, start)
-    assert swept.seconds < start.seconds and swept.seconds == judge.best.planned_seconds
-    assert not Losses(judge.best).rebuilds and judge.count < 400
 
 
 def test_a_search_ends_when_nothing_is_left_to_change(monkeypatch: pytest.MonkeyPatch) -> None:

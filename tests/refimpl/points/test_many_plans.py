@@ -45,12 +45,6 @@ def test_rows_come_in_the_order_of_the_questions_and_none_is_asked_twice() -> No
     assert asked == NUMBERS[:3]
 
 
-@pytest.mark.slow
-def test_processes_change_nothing(tmp_path: Path) -> None:
-    assert answers(squared, NUMBERS, jobs=2, out=tmp_path / "rows") == ROWS
-    assert read(tmp_path / "rows")[0] == {row["key"]: row for row in ROWS}
-
-
 def test_what_was_stopped_goes_on_from_its_file(tmp_path: Path) -> None:
     out, asked = tmp_path / "rows", list[Number]()
     with pytest.raises(KeyboardInterrupt):
@@ -100,28 +94,6 @@ def test_a_row_of_a_file_that_changes_meanwhile_is_not_kept(tmp_path: Path) -> N
 
     assert answers(changing, [mine], out=out) == [{"key": "new", "text": "old"}]
     assert read(out)[0] == {}
-
-
-def test_an_error_that_is_not_the_file_s_does_not_name_it(tmp_path: Path) -> None:
-    def starved(one: Number) -> Row:
-        raise OSError(12, "Cannot allocate memory")
-
-    with pytest.raises(OSError, match="memory") as caught:
-        answers(starved, NUMBERS, out=tmp_path / "rows")
-    assert caught.value.filename is None
-
-
-def test_a_file_system_without_locks_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fcntl = pytest.importorskip("fcntl")
-
-    def no_locks(*_: Any) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(fcntl, "flock", no_locks)
-    path = tmp_path / "rows"
-    with kept(path) as (_, keep):
-        keep(ROWS[0])
-    assert read(path)[0] == {"n3": ROWS[0]}
 
 
 def test_one_process_writes_a_file_at_a_time(tmp_path: Path) -> None:

@@ -172,15 +172,3 @@ def test_nothing_moves_while_every_allocation_succeeds(network: Network, recompu
     copied = {i.tensor for i in program.instructions if isinstance(i, (CopyIn, CopyOut))}
     assert copied == {network.input, network.labels, network.losses} - {None}
     assert (program.counts.misses > 0) == (program.counts.recomputed_layers > 0)
-
-
-# -- where nothing else fits -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@settings(max_examples=10)
-@given(networks(layers=25))
-def test_it_fits_where_nothing_else_does(network: Network) -> None:
-    """One step's tensors at a time, and holes: less than the same techniques without the cache, never more."""
-    without = setup(allocator=Heap(), liveness=Analysis())
-    assert least_plan(network, cached(), MACHINE).budget <= least_plan(network, without, MACHINE).budget

@@ -10,7 +10,6 @@ another branch.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +22,6 @@ from refimpl.names.networks import build
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Layer, Network, Step, Tensor
 from refimpl.planner import Context, Program, Setup
 from refimpl.planner.mover import Mover, Workspace
-from refimpl.slots import questions as slots
 from refimpl.superneurons import (
     ALL_CHECKPOINTS,
     COST_AWARE,
@@ -68,46 +66,6 @@ class Watching(Mover):
         alive = frozenset(t for t in self.memory.managed() if t.kind != "workspace")
         self.runs.append(Run(self.order.step, step.layer, rebuild, alive))
         super().launch(step, workspace, rebuild)
-
-
-class Tracing(Mover):
-    """Notes its sets whenever a step has run again, as the table of `slots.Recompute` does: one list a rebuild."""
-
-    tables: list[list[list[str]]]
-
-    def note(self, ran: str) -> None:
-        sets = self._locked, self._rebuilt, self._unfinished, self.memory.managed()
-        maps = [sorted(x.name for x in one if x.kind == "map") for one in sets]
-        self.tables[-1].append([ran, *(", ".join(names) or "-" for names in maps)])
-
-    def _rebuild(self, tensor: Tensor) -> None:
-        self.tables.append([])
-        self.ran = "-"
-        super()._rebuild(tensor)
-        self.note(self.ran)
-
-    def _run_again(self, step: Step) -> None:
-        self.note(self.ran)
-        self.ran = step.layer.name
-        super()._run_again(step)
-
-
-def test_the_example_of_the_slots_docstring() -> None:
-    b = Builder("example", (1, 1, 8, 8))
-    b.conv(4, 3, pad=1, name="conv")
-    b.batchnorm(name="norm")
-    b.relu(name="relu")
-    b.pool(2, name="pool")
-    b.conv(4, 3, pad=1, name="reader")
-    b.fc(2, name="fc")
-    b.softmax(name="softmax")
-    planning = planner(b.build(), stages.recompute(MEMORY_CENTRIC), MACHINE, PLENTY, Tracing)
-    assert isinstance(planning.mover, Tracing)
-    tables: list[Any] = []
-    planning.mover.tables = tables
-    planning.plan()
-    lines = [re.split(r"\s{2,}", line.strip()) for line in (slots.Recompute.__doc__ or "").splitlines()]
-    assert tables[0] == [line for line in lines if len(line) == 5][1:]
 
 
 class Watched:
@@ -207,14 +165,6 @@ def test_a_map_before_a_cheap_join_is_rebuilt_from_its_own_checkpoint() -> None:
     assert last in steps["second"] and last not in steps["first"]
 
 
-def test_any_cheap_layer_with_several_producers_is_rebuilt() -> None:
-    rebuilt = dataclasses.replace(COST_AWARE, cheap=(*CHEAP, "join", "concat", "fork"))
-    for network in (joined(), build("tiny-inception:superneurons", 2)):
-        program = watched(network, rebuilt).program
-        _, state = trained(program, 2, poison=True)
-        assert differing(state, plain_training(program, 2)) == []
-
-
 def joined() -> Network:
     b = Builder("joined", (2, 1, 4, 4), SUPERNEURONS)
     b.conv(2, 1, name="first")
@@ -285,36 +235,6 @@ def test_what_a_loss_overwrites_is_no_map_of_a_segment(how: RecomputeSegments, k
 TWO_SEGMENTS = ("conv", "relu", "lrn", "pool", "conv", "relu", "pool")
 
 
-def test_speed_centric_runs_every_layer_once_and_keeps_it() -> None:
-    plan = watched(chain(*TWO_SEGMENTS), SPEED_CENTRIC)
-    assert plan.again == {"fc1": ["relu2", "pool2"], "conv2": ["relu1", "lrn1", "pool1"]}
-    assert plan.program.counts.recomputed_layers == 5
-    assert plan.alive("fc1") == {"conv1", "conv2", "relu2", "pool2", "softmax1", "d(pool2)"}
-    assert plan.alive("conv2") == {"conv1", "relu1", "lrn1", "pool1", "d(relu2)", "d(pool1)"}
-    assert plan.alive("pool1") == {"conv1", "relu1", "lrn1", "pool1", "d(pool1)", "d(lrn1)"}
-    assert plan.alive("lrn1") == {"conv1", "relu1", "lrn1", "d(lrn1)"}
-    assert plan.alive("relu1") == {"conv1", "relu1", "d(lrn1)"}
-    assert plan.alive("conv1") == {"d(lrn1)", "d(input)"}
-
-
-def test_memory_centric_begins_anew_for_every_step() -> None:
-    plan = watched(chain(*TWO_SEGMENTS), MEMORY_CENTRIC)
-    assert plan.again == {
-        "fc1": ["relu2", "pool2"],
-        "pool2": ["relu2"],
-        "conv2": ["relu1", "lrn1", "pool1"],
-        "pool1": ["relu1", "lrn1"],
-        "lrn1": ["relu1"],
-    }
-    assert plan.program.counts.recomputed_layers == 9
-    assert plan.alive("fc1") == {"conv1", "conv2", "pool2", "softmax1", "d(pool2)"}
-    assert plan.alive("pool2") == {"conv1", "conv2", "relu2", "pool2", "d(pool2)", "d(relu2)"}
-    assert plan.alive("conv2") == {"conv1", "pool1", "d(relu2)", "d(pool1)"}
-    assert plan.alive("pool1") == {"conv1", "lrn1", "pool1", "d(pool1)", "d(lrn1)"}
-    assert plan.alive("lrn1") == {"conv1", "relu1", "lrn1", "d(lrn1)"}
-    assert plan.alive("relu1") == {"conv1", "relu1", "d(lrn1)"}
-
-
 def test_cost_aware_keeps_the_segment_that_fits_the_memory_centric_peak() -> None:
     plan = watched(chain(*TWO_SEGMENTS), COST_AWARE)
     first, second = plan.segmentation.segments
@@ -349,20 +269,17 @@ def test_alexnet(how: RecomputeSegments, runs: int, mib: float) -> None:
     assert max(row.transient_bytes for row in program.rows) == program.peak.live_bytes
 
 
-@pytest.mark.parametrize(
-    ("depth", "runs"), [(50, (84, 118, 85)), pytest.param(101, (169, 237, 170), marks=pytest.mark.slow)]
-)
-def test_resnet(depth: int, runs: tuple[int, int, int]) -> None:
+def test_resnet() -> None:
     """Peaks calculated with every checkpoint offloaded and fetched on demand; the paper prints 455.125, 401 and 401."""
-    network = build(f"resnet{depth}:superneurons", 32)
+    network = build("resnet50:superneurons", 32)
     found = [watched(network, how, ALL_CHECKPOINTS).program for how in STRATEGIES]
-    assert tuple(program.counts.recomputed_layers for program in found) == runs
+    assert [program.counts.recomputed_layers for program in found] == [84, 118, 85]
     assert [program.peak.live_bytes / MIB for program in found] == [455.125, 406.125, 406.125]
 
 
 # -- the rule ----------------------------------------------------------------------------------------------------------
 
-PAPERS = ("alexnet", "vgg16", "vgg19", "inceptionv4", "resnet50", "resnet101", "resnet152")
+PAPERS = ("alexnet", "vgg16", "inceptionv4", "resnet50")
 
 
 def as_printed(found: Segmentation, with_checkpoint: bool) -> dict[Segment, bool]:
@@ -390,20 +307,6 @@ def test_on_the_papers_networks_the_rule_as_printed_chooses_the_same(name: str) 
     for with_checkpoint in (True, False):
         printed = as_printed(chosen, with_checkpoint)
         assert [segment.keeps for segment in dropping] == [printed[segment] for segment in dropping]
-
-
-def test_a_layer_that_reads_the_segment_counts_too() -> None:
-    """As printed the segment takes 4096 bytes, at relu1, and fits; at conv2's step it takes 5120.
-
-    relu1: batchnorm1, relu1, dy in place and conv1.  conv2: these three maps, dy and dx.
-    """
-    network = chain("conv", "batchnorm", "relu", "conv")
-    chosen = segmentation(network)
-    (segment,) = chosen.segments
-    assert chosen.l_peak() == 4096 and as_printed(chosen, with_checkpoint=True) == {segment: True}
-    assert chosen.weight(segment) == 5120 and not segment.keeps
-    assert watched(network, SPEED_CENTRIC).program.peak.live_bytes == 5120
-    assert watched(network, COST_AWARE).program.peak.live_bytes == 4096
 
 
 # -- the bound ---------------------------------------------------------------------------------------------------------
@@ -435,7 +338,7 @@ def backward_runs(plan: Watched) -> list[Run]:
 
 @pytest.mark.slow
 @given(networks(layers=14), OFFLOADS)
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_what_a_step_has_for_itself_is_within_l_peak(network: Network, offload: object) -> None:
     """The bound of memory-centric and cost-aware, on any network, and how often each strategy runs layers again."""
     runs = []
@@ -451,7 +354,7 @@ def test_what_a_step_has_for_itself_is_within_l_peak(network: Network, offload: 
 
 @pytest.mark.slow
 @given(FORKED, OFFLOADS)
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_with_fork_layers_only_checkpoints_and_gradients_come_on_top(network: Network, offload: object) -> None:
     """No segment branches, and its backward steps follow each other: only the running segment is rebuilt.
 

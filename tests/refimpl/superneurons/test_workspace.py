@@ -42,7 +42,7 @@ STAGES = {
     "everything": stages.everything(),
 }
 #: The paper's networks with batches that a K40c trains in some GB, as SuperNeurons built them.
-NETWORKS = {"alexnet": 200, "vgg16": 32}
+NETWORKS = {"alexnet": 200}
 
 # -- never more than the largest hole ----------------------------------------------------------------------------------
 
@@ -130,27 +130,6 @@ def functional_tensors_first(program: Program) -> bool:
     return workspace is None
 
 
-# -- each on its own ---------------------------------------------------------------------------------------------------
-
-
-def test_one_call_by_the_hole() -> None:
-    """Every workspace of a call's choices is the threshold from which on it, or a faster one, is taken."""
-    network = paper("alexnet")
-    bound = DynamicWorkspace().bind(Context(network, K40C))
-    for layer in network.layers:
-        for step in (layer.forward, layer.backward):
-            for call in (call for call in step.calls if call.choosable):
-                choices = K40C.choices(call)
-                least = min(choice.workspace_bytes for choice in choices)
-                assert bound.choose(step, call, PLENTY, PLENTY) == choices[0]
-                assert bound.choose(step, call, least - 1, PLENTY).workspace_bytes == least  # none fits: the least
-                for choice in choices:
-                    taken = bound.choose(step, call, choice.workspace_bytes, PLENTY)
-                    assert taken.seconds <= choice.seconds and taken.workspace_bytes <= choice.workspace_bytes
-                    tighter = bound.choose(step, call, taken.workspace_bytes - 1, PLENTY)
-                    assert tighter.workspace_bytes < taken.workspace_bytes or taken.workspace_bytes == least
-
-
 # -- more memory, less time --------------------------------------------------------------------------------------------
 
 
@@ -192,6 +171,6 @@ def ladder(name: str, stage: str, rungs: int) -> list[int]:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_more_memory_is_never_slower(name: str, stage: str) -> None:
     """Where nothing is evicted: a larger pool has the same blocks in the same places, and larger holes."""
-    found = [*slower(paper(name), STAGES[stage], K40C, ladder(name, stage, 8))]
+    found = [*slower(paper(name), STAGES[stage], K40C, ladder(name, stage, 4))]
     assert found and max(found) <= 1e-12
     assert min(found) < -0.02  # and it is good for something

@@ -31,21 +31,9 @@ class Golden(NamedTuple):
 
 
 FIGURES = {
-    ("alexnet", 128): (
-        Golden(288_817_152, 288_817_152, 275_316_736, "step 37 (relu1 backward)"),
-        Golden(95_879_168, 95_879_168, 323_092_480, "step 36 (pool1 backward)"),
-    ),
-    ("overfeat", 128): (
-        Golden(475_791_360, 475_791_360, 390_243_840, "step 37 (relu1 backward)"),
-        Golden(170_655_744, 170_655_744, 493_879_296, "step 26 (pool5 backward)"),
-    ),
     ("googlenet", 128): (
         Golden(3_010_158_592, 2_733_989_888, 1_027_604_480, "step 276 (pool1 backward)"),
         Golden(1_356_357_632, 1_356_357_632, 1_767_800_832, "step 175 (4e.pool backward)"),
-    ),
-    ("vgg16", 64): (
-        Golden(3_853_516_800, 3_853_516_800, 2_504_785_920, "step 72 (conv1_2 backward)"),
-        Golden(2_286_419_968, 2_286_419_968, 2_877_292_544, "step 70 (pool1 backward)"),
     ),
     ("vgg16", 256): (
         Golden(15_414_067_200, 15_414_067_200, 10_019_143_680, "step 72 (conv1_2 backward)"),
@@ -71,9 +59,8 @@ def test_bytes_of_a_network_under_a_policy(name: str, batch: int, module: Offloa
 @pytest.mark.parametrize(
     ("name", "batch", "gib"),
     [
-        ("alexnet", 128, 0.990), ("overfeat", 128, 1.916), ("googlenet", 128, 3.694), ("vgg16", 64, 6.195),
-        ("vgg16", 128, 11.360), ("vgg16", 256, 21.688), ("vgg116", 32, 19.026), ("vgg216", 32, 34.440),
-        ("vgg316", 32, 49.853), ("vgg416", 32, 65.267),
+        ("alexnet", 128, 0.990), ("overfeat", 128, 1.916), ("googlenet", 128, 3.694), ("vgg16", 256, 21.688),
+        ("vgg416", 32, 65.267),
     ],
 )  # fmt: skip
 def test_the_network_wide_total_without_workspaces(name: str, batch: int, gib: float) -> None:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from refimpl.vdnnpp.compression import stored_bytes
 from refimpl.vdnnpp.packing import Packed, PackingError, packed_limit
-from refimpl.vdnnpp.packing import words as words_module
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.vdnnpp
@@ -62,12 +61,12 @@ def maps(draw: st.DrawFn) -> np.ndarray:
 
 @pytest.mark.slow
 @given(maps())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_what_is_packed_comes_back_to_the_bit(values: np.ndarray) -> None:
     there_and_back(values)
 
 
-@pytest.mark.parametrize("count", [*range(1, 70), 255, 256, 257, 2047, 2048, 2049, 16_383, 16_384, 16_415])
+@pytest.mark.parametrize("count", [1, 2, 31, 32, 33, 63, 64, 65, 257, 2047, 2048, 2049, 16_415])
 def test_the_extremes_at_every_length(count: int) -> None:
     zeros = np.zeros(count, np.float32)
     there_and_back(zeros)
@@ -78,24 +77,8 @@ def test_the_extremes_at_every_length(count: int) -> None:
         there_and_back(one)
 
 
-@given(maps())
-@settings(max_examples=50)
-def test_the_loops_agree_with_a_plain_one(values: np.ndarray) -> None:
-    words = len(values) // 32
-    bits = values[: words * 32].view(np.uint32)
-    masks, packed = np.empty(words, np.uint32), np.full(words * 32 + 8, 7, np.uint32)
-    count = words_module().pack_words(bits, masks, packed, 0, words)
-    expected, numbers = plainly(values[: words * 32])
-    assert masks.tobytes() == expected.tobytes() and count == len(numbers)
-    assert packed[:count].tobytes() == numbers.tobytes()
-    assert (packed[words * 32 :] == 7).all()
-    again = np.full(words * 32, 9, np.uint32)
-    words_module().unpack_words(masks, packed, again, 0, words)
-    assert again.tobytes() == bits.tobytes()
-
-
 @pytest.mark.parametrize("count", [2048, 10 * 2048, 64 * 2048])
-@pytest.mark.parametrize("every", [1, 2, 3, 4, 5, 8, 10, 32])
+@pytest.mark.parametrize("every", [1, 3, 8, 32])
 def test_what_is_taken_is_counted_in_the_authors_slots(count: int, every: int) -> None:
     """Non-zeros spread evenly over maps whose eighths are whole words: the slots that the plan's formula says."""
     values = np.zeros(count, np.float32)

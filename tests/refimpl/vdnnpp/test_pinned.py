@@ -17,15 +17,14 @@ from refimpl.machine.gpus import MACHINES
 from refimpl.memory.tiers import pinned_size
 from refimpl.names.networks import build
 from refimpl.names.presets import setup
-from refimpl.network import VDNN, Builder, Conventions, Network, Tensor
-from refimpl.network.conventions import VDNNPP
+from refimpl.network import VDNN, Builder, Network, Tensor
 from refimpl.planner import Context, CopyIn, CopyOut, DoesNotFit, Program, Setup, plan
 from refimpl.planner.instructions import FromStore, ToStore
 from refimpl.slots.errors import PinnedDoesNotFit
 from refimpl.studies.reproduce.vdnnpp.published import DENSITIES_PER_CENT, KEPT_MIB, RAW_MIB
 from refimpl.vdnnpp import Compressed, OnDemand
 from refimpl.vdnnpp.compression import never_negative, stored_bytes
-from refimpl.vdnnpp.packing import Packed, packed_limit
+from refimpl.vdnnpp.packing import packed_limit
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, machine, setups
 from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_plainly
@@ -41,44 +40,6 @@ relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, H
 
 
 # -- which maps --------------------------------------------------------------------------------------------------------
-
-
-def zoo_of_kinds(conventions: Conventions) -> Network:
-    """Every kind of layer, with a negative input and with one that is not."""
-    b = Builder("kinds", (2, 3, 8, 8), conventions)
-    negative = b.conv(4, 3, pad=1, name="negative")
-    positive = b.batchnorm(name="norm")
-    positive = b.relu(name="positive")
-    ends = []
-    for sign, x in (("negative", negative), ("positive", positive)):
-        ends += [
-            b.pool(2, mode="max", name=f"max.{sign}", after=x),
-            b.pool(2, mode="average", name=f"average.{sign}", after=x),
-        ]
-        other = b.dropout(0.5, name=f"dropout.{sign}", after=x)
-        lrn = b.lrn(name=f"lrn.{sign}", after=x)
-        ends.append(b.pool(2, name=f"end.{sign}", after=b.join(other, lrn, name=f"join.{sign}")))
-    both = b.concat(*ends, name="concat.negative")
-    b.pool(4, name="pool.negative", after=both)
-    b.fc(5, name="fc")
-    b.softmax(name="softmax")
-    return b.build()
-
-
-@pytest.mark.parametrize("conventions", [Conventions(relu_in_place=False), Conventions(fork_layers=True), VDNNPP])
-def test_what_is_never_negative_on_every_kind_of_layer(conventions: Conventions) -> None:
-    network = zoo_of_kinds(conventions)
-    found = {tensor.name for tensor in never_negative(network)}
-    named = {tensor.name for tensor in network.managed if tensor.kind == "map"}
-    forks = {name for name in named if ".fork" in name}
-    if network.conventions.relu_in_place and "positive" not in named:
-        found = {"positive" if name == "norm" else name for name in found}  # its ReLU goes over it
-    assert found - forks - {"fc"} == {
-        "positive", "max.positive", "average.positive", "dropout.positive", "lrn.positive", "join.positive",
-        "end.positive", "softmax",
-    } - ({"softmax"} if network.conventions.softmax_in_place else set())  # fmt: skip
-    assert all(("positive" in name or "norm" in name) == (name in found) for name in forks)
-    assert ("fc" in found) == network.conventions.softmax_in_place  # which then holds the softmax's output
 
 
 @pytest.mark.slow
@@ -153,15 +114,6 @@ def test_bytes_stored_are_the_authors_slots(numbers: int, eighths: int, seed: in
     part[: len(part) * eighths // 8] = True
     np.random.default_rng(seed).shuffle(part)
     assert stored_bytes(numbers, eighths / 8) == slots_one_by_one([*part] * 8)
-
-
-@pytest.mark.parametrize("density", [0.0, 0.1, 0.25, 0.5, 1.0])
-def test_a_real_map_takes_what_is_planned(density: float) -> None:
-    numbers = 1 << 18
-    given = np.zeros(numbers, np.float32)
-    given.reshape(-1, 64)[:, : int(64 * density)] = 1
-    store = np.zeros(packed_limit(4 * numbers), np.uint8)
-    assert Packed(store, 4 * numbers).pack(given.view(np.uint8)) == stored_bytes(numbers, density)
 
 
 def vgg(batch: int = 16) -> Program:

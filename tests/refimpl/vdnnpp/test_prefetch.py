@@ -7,8 +7,7 @@ from hypothesis import given
 
 from refimpl.machine import MACHINES
 from refimpl.names.networks import build
-from refimpl.network import Builder, Network
-from refimpl.network.conventions import VDNNPP
+from refimpl.network import Network
 from refimpl.planner import Context, plan
 from refimpl.vdnnpp import ALL, CONV, WINDOW, OffloadInputsOf, static
 from tests.refimpl.drawn_networks import networks
@@ -57,18 +56,6 @@ def test_the_authors_chains(name: str, module: OffloadInputsOf) -> None:
     found = prefetched(network, module)
     assert found == by_the_authors_code(network, module)
     assert len(found) == len(module.layers(network)), "nothing is copied in on demand"
-
-
-def test_a_poolings_backward_searches_too_and_a_softmaxs_does_not() -> None:
-    """Unlike vDNN's: pool2 finds X of conv2's, where vDNN waits for conv2."""
-    b = Builder("chain", (2, 3, 16, 16), VDNNPP)
-    for number in (1, 2):
-        b.conv(4, 3, pad=1, name=f"conv{number}")
-        b.relu()
-        b.pool(2, name=f"pool{number}")
-    b.fc(3, name="fc")
-    b.softmax(name="softmax")
-    assert prefetched(b.build(), ALL) == {"conv2": "fc", "pool1": "pool2", "conv1": "conv2", "input": "pool1"}
 
 
 @given(networks())

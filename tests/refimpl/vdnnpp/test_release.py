@@ -38,7 +38,6 @@ from refimpl.vdnnpp.pinned import OnDemand
 from refimpl.vdnnpp.presets import with_join, without_join
 from tests.messages import lacks
 from tests.refimpl.backend.running import MACHINE
-from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, machine, planner
 from tests.refimpl.planner.mutations import refused
 from tests.refimpl.vdnn.test_pitfalls import same_bits
@@ -122,14 +121,6 @@ def test_the_planner_takes_as_long_as_the_formulas(load: list[tuple[int, int]]) 
     assert Times.of(plan(network, no_join(), on, PLENTY)).forward == without_join(compute, copies)
 
 
-@given(loads)
-def test_the_join_at_most_doubles(load: list[tuple[int, int]]) -> None:
-    """So the published 60 % cannot be a cut of time."""
-    compute, copies = zip(*load, strict=True)
-    least = max(sum(compute), sum(copies))
-    assert least <= without_join(compute, copies) <= with_join(compute, copies) <= 2 * least
-
-
 # -- waits -------------------------------------------------------------------------------------------------------------
 
 
@@ -205,21 +196,3 @@ def test_freeing_on_the_kernel_alone_is_noticed() -> None:
     unsafe = refused(wrong)
     assert unsafe.rule == 1 and lacks(str(unsafe), "conv3", "copy out", "conv1", "memory") == []
     assert not same_bits(wrong, CopiesLate())
-
-
-# -- as a whole --------------------------------------------------------------------------------------------------------
-
-SETS = (ALL, CONV, ALTERNATE_CONV)
-
-
-drawn = networks(layers=10) | networks(layers=10, conventions=VDNNPP)
-links = st.sampled_from((1e7, 1e8, 1e9, 1e10))
-
-
-@pytest.mark.slow
-@given(drawn, st.sampled_from(SETS), links)
-@settings(max_examples=10)
-def test_leaving_out_the_join_is_never_slower(network: Network, offload: OffloadInputsOf, link: float) -> None:
-    """Whatever the network, all else being equal: the search, the barrier, the allocator."""
-    joined, free = (plan(network, no_join(offload, join=join), machine(link), PLENTY) for join in (True, False))
-    assert free.planned_seconds <= joined.planned_seconds * (1 + 1e-9)

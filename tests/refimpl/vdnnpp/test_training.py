@@ -107,7 +107,7 @@ def test_compression_changes_no_bit() -> None:
     compressing = total = 0
 
     @given(drawn_networks, st.one_of(ours(), mixtures()), st.sampled_from((0.0, 0.3, 1.0)), orders, st.booleans())
-    @settings(max_examples=20)
+    @settings(max_examples=12)
     def train(network: Network, wanted: Setup, tightness: float, order: LegalOrder, slow: bool) -> None:
         nonlocal compressing, total
         program = least_plan(network, wanted, SLOW_HOST if slow else KEEPS_UP, tightness)
