@@ -73,18 +73,6 @@ GPUS = ("titan-x", "k40c", "titan-xp")  #: the abstract names none
 LOSS = 1.01  #: times the seconds with unlimited memory: as fast, to us
 
 
-@dataclass(frozen=True)
-class AccountedRow:
-    """ResNet-152 with a batch that needs 24 GB by one accounting, on one GPU."""
-
-    machine: str
-    accounting: str
-    batch: int
-    accounted_bytes: int
-    eight_gb: float | None  #: iteration in 8 GB over the one with unlimited memory; None: does not fit
-    needed_bytes: int  #: the least budget tried without loss of speed
-
-
 def network_wide(network: Network, machine: Machine) -> int:
     """Bytes of the preset baseline: every map stays for the whole iteration."""
     return unlimited_baseline(network, machine).peak_bytes
@@ -133,7 +121,7 @@ def least_without_loss(network: Network, machine: Machine) -> int:
 
 def memory(watch: Watch) -> Found:
     """From more than 24 GB to 8 GB, without loss of speed."""
-    rows, figures = [], []
+    figures = []
     for gpu in GPUS:
         machine = MACHINES[gpu]
         for name, accounting in ACCOUNTINGS.items():
@@ -144,11 +132,10 @@ def memory(watch: Watch) -> Found:
             whole = unlimited_baseline(network, machine).planned_seconds
             ratio = fitted.planned_seconds / whole if fitted else None
             needed = least_without_loss(network, machine)
-            rows.append(AccountedRow(gpu, name, batch, accounting(network, machine), ratio, needed))
             figure = read("memory", f"{name}, {gpu}")
             note = f"{batch} images need 24 GB by it; in 8 GB {times(ratio) if ratio else 'they do not fit'}"
             figures.append(Reproduced(figure, needed / GIB, note))
-    return Found(figures, rows)
+    return Found(figures, [])
 
 
 # -- batch and cluster -------------------------------------------------------------------------------------------------
@@ -265,23 +252,6 @@ SCALING = (
 )  #: of 8 baseline GPUs over one, by the abstracts' quotient
 
 
-@dataclass(frozen=True)
-class TogetherRow:
-    """A GPU and a Caffe: a link is fitted to the baseline's scaling, everything else follows."""
-
-    machine: str
-    accounting: str
-    held: int  #: the smallest batch that takes 24 GB by the accounting
-    eight_gb: float | None  #: its iteration in 8 GB over the one with unlimited memory; None: does not fit
-    largest: int  #: b0
-    optimal: int  #: b*, by the rule for a single GPU: of the batches within 1 % of the best the smallest
-    ratio: float  #: b* / b0
-    link: float  #: the free number, bytes a second: with it 8 baseline GPUs reach `SCALING` times one
-    own: float  #: 8 GPUs over one of the same batch
-    speedup: float  #: 8 GPUs over one baseline GPU
-    better: float  #: 8 GPUs over 8 baseline GPUs
-
-
 def link_for(scaling: float, seconds: float, nbytes: int, workers: int = 8) -> float:
     """Bytes a second of a ring's links with which workers reach `scaling` times one; without overlap.
 
@@ -297,12 +267,15 @@ def link_for(scaling: float, seconds: float, nbytes: int, workers: int = 8) -> f
 
 
 def together(watch: Watch) -> Found:
-    """The four claims, where the baseline's 8 GPUs scale as the abstracts' quotient says."""
-    rows, figures = [], []
+    """The four claims, where the baseline's 8 GPUs scale as the abstracts' quotient says.
+
+    A GPU and a Caffe: a link is fitted to the baseline's scaling, everything else follows.
+    """
+    figures = []
     for gpu in GPUS:
         watch(gpu)
         found, machine = tuned(gpu), MACHINES[gpu]
-        optimal = optimum(fitting(found.curve), "single")
+        optimal = optimum(fitting(found.curve), "single")  # of the batches within 1 % of the best the smallest
         tuned_point = next(one for one in found.curve if one.batch == optimal)
         for name in ("caffe-bvlc", "caffe-lean"):
             before = found.accountings[name].point
@@ -310,27 +283,22 @@ def together(watch: Watch) -> Found:
             network = build(TRAINED, held)
             within = attempt(network, ACCUDNN, machine, 8 * GIB)
             whole = unlimited_baseline(network, machine).planned_seconds
-            eight = within.planned_seconds / whole if within else None
             if not (before.seconds and before.images_a_second and tuned_point.seconds):
                 continue
             link = link_for(SCALING, before.seconds, sum(gradient.nbytes for gradient in before.gradients))
             seconds = Cluster(8, link, overlap=False).iteration(tuned_point.seconds, tuned_point.gradients)
             speedup = 8 * optimal / seconds / before.images_a_second
-            row = TogetherRow(
-                gpu, name, held, eight, before.batch, optimal, optimal / before.batch, link,
-                8 * tuned_point.seconds / seconds, speedup, speedup / SCALING,
-            )  # fmt: skip
-            rows.append(row)
             how = f"{name}, {gpu}, together"
+            if within is not None:
+                ratio = within.planned_seconds / whole
+                figures.append(Reproduced(read("lossless", how), ratio, f"{held} images"))
             note = f"with a link of {link / 1e9:.2f} GB/s, fitted to {SCALING:.2f} for the baseline's 8"
             figures += [
-                Reproduced(read("batch", how), row.ratio, f"{optimal} images over {before.batch}"),
+                Reproduced(read("batch", how), optimal / before.batch, f"{optimal} images over {before.batch}"),
                 Reproduced(read("cluster", how), speedup, note),
-                Reproduced(read("scaled", how), row.better, "the line above over the same number"),
+                Reproduced(read("scaled", how), speedup / SCALING, "the line above over the same number"),
             ]
-            if eight is not None:
-                figures.insert(-3, Reproduced(read("lossless", how), eight, f"{held} images"))
-    return Found(figures, rows)
+    return Found(figures, [])
 
 
 # -- when --------------------------------------------------------------------------------------------------------------

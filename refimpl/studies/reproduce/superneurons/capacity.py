@@ -19,7 +19,7 @@ from refimpl.names.largest_batch import Largest, attempt, largest
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import Setup
-from refimpl.report.tables import Column, Table, in_units, plain
+from refimpl.report.tables import Column, Table, plain
 from refimpl.slots.baseline import NetworkWide
 from refimpl.studies.reproduce.evaluation import GIB, Part
 from refimpl.studies.reproduce.published import Found, Published, Reproduced, Watch, sized
@@ -51,7 +51,6 @@ SETUPS: dict[str, Setup] = {
     ALL: stages.everything(),
 }
 GB = 10**9  #: bytes, in Figure 13 as in Figure 2
-GIB_2, GB_1 = in_units(GIB, 2), in_units(GB)
 
 ROUNDS = len(NETWORKS) + len(SETUPS) + 1  #: things that `capacity` announces
 STEP = 16  #: images; the published batches are multiples of it
@@ -184,28 +183,16 @@ def largest_tables(rows: Sequence[CapacityRow]) -> list[Table]:
 # -- memory at the largest batches: Figure 13 --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class CostRow:
-    """A network's memory at the largest batch of Table 5, as in Figure 2.  Bytes."""
-
-    network: str
-    batch: int
-    memory_bytes: int
-    workspace_bytes: int  #: of the fastest algorithm of every convolution's forward
-
-
 def costs(watch: Watch) -> Found:
-    """SuperNeurons' own bars."""
-    rows, found = [], []
+    """SuperNeurons' own bars: memory as in Figure 2, with the fastest algorithm's workspace of every forward CONV."""
+    found = []
     for key, figure in FIGURES.by("memory at the largest").items():
-        name, batch = sized(key)
-        watch(name)
-        built = network(name, batch)
+        watch(key)
+        built = network(*sized(key))
         memory, workspaces = sum(tensor_and_weight_bytes(built)), workspace_bytes(built)["forward"]
-        rows.append(CostRow(name, batch, memory, workspaces))
         note = f"as in Figure 2; without workspaces: {memory / GB:.1f}"
         found.append(Reproduced(figure, (memory + workspaces) / GB, note))
-    return Found(found, rows)
+    return Found(found, [])
 
 
 PARTS = (

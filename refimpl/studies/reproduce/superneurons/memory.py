@@ -22,18 +22,17 @@ from refimpl.memory import UNLIMITED
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import Launch, Program, Setup, plan
-from refimpl.report.tables import Column, Table, in_units, plain
+from refimpl.report.tables import Column, Table, plain
 from refimpl.studies.reproduce.evaluation import MIB, Part, titled
 from refimpl.studies.reproduce.pictures import Datum, Marks
 from refimpl.studies.reproduce.published import Figures, Found, Reproduced, Watch, sized
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.offload import ALL_CHECKPOINTS
 from refimpl.superneurons.presets import DynamicWorkspace
-from refimpl.superneurons.recompute import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, RecomputeSegments
+from refimpl.superneurons.recompute import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC
 
 FIGURES = Figures(__file__)
 CLOSE_MIB = 0.02  #: of the curve; read off its vector figure to about 0.01
-MIB_1, MIB_3, MB_0 = in_units(MIB), in_units(MIB, 3), in_units(10**6, 0)
 
 K40C = MACHINES["k40c"]
 MB = 10**6  #: bytes, in Figure 2
@@ -361,51 +360,27 @@ TYPES_PICTURE = Marks(
 # -- recomputation -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class RecomputeRow:
-    """A network under one way of recomputing.  Bytes."""
-
-    network: str
-    batch: int
-    strategy: str
-    extra_runs: int
-    resident_peak_bytes: int  #: with the checkpoints' outputs on the device
-    offloaded_peak_bytes: int  #: with them on the host, each fetched when a step needs it
-
-
 def recomputation(watch: Watch) -> Found:
     """Extra forward runs and peaks of the three ways.
 
     AlexNet's published peaks are those with the checkpoints on the device, the ResNets' those with them away.
     """
-    figures: list[Reproduced] = []
-    rows: list[RecomputeRow] = []
-    for key, runs in FIGURES.by_two("extra runs").items():
-        name, batch = sized(key)
-        watch(name)
-        mine = [_recomputed(network(name, batch), way) for way in (SPEED_CENTRIC, MEMORY_CENTRIC, COST_AWARE)]
-        rows += mine
-        figures += [Reproduced(theirs, row.extra_runs, "") for theirs, row in zip(runs.values(), mine, strict=True)]
-        for theirs, row in zip(FIGURES.by_two("rebuilt peaks")[key].values(), mine, strict=True):
-            resident, offloaded = row.resident_peak_bytes / MIB, row.offloaded_peak_bytes / MIB
-            if name == "alexnet":
-                figures.append(Reproduced(theirs, resident, "checkpoints on the device"))
+    runs: list[Reproduced] = []
+    peaks: list[Reproduced] = []
+    ways = {way.name: stages.recompute(way) for way in (SPEED_CENTRIC, MEMORY_CENTRIC, COST_AWARE)}
+    for key, figures in FIGURES.by_two("extra runs").items():
+        watch(key)
+        built = network(*sized(key))
+        for way, setup in ways.items():
+            here, away = planned(built, setup), planned(built, setup.replace(offload=ALL_CHECKPOINTS))
+            runs.append(Reproduced(figures[way], here.counts.recomputed_layers, ""))
+            resident, offloaded = here.peak.live_bytes / MIB, away.peak.live_bytes / MIB
+            theirs = FIGURES.by_two("rebuilt peaks")[key][way]
+            if key.startswith("alexnet"):
+                peaks.append(Reproduced(theirs, resident, "checkpoints on the device"))
             else:
-                figures.append(Reproduced(theirs, offloaded, f"checkpoints away; on the device: {resident:.1f}"))
-    return Found(figures, rows)
-
-
-def _recomputed(built: Network, way: RecomputeSegments) -> RecomputeRow:
-    stays = stages.recompute(way)
-    here, away = planned(built, stays), planned(built, stays.replace(offload=ALL_CHECKPOINTS))
-    return RecomputeRow(
-        network=built.name.partition(":")[0],
-        batch=built.batch,
-        strategy=way.name,
-        extra_runs=here.counts.recomputed_layers,
-        resident_peak_bytes=here.peak.live_bytes,
-        offloaded_peak_bytes=away.peak.live_bytes,
-    )
+                peaks.append(Reproduced(theirs, offloaded, f"checkpoints away; on the device: {resident:.1f}"))
+    return Found(runs + peaks, [])
 
 
 PARTS = (

@@ -21,7 +21,7 @@ from refimpl.memory import UNLIMITED, DriverCalls
 from refimpl.names.largest_batch import attempt
 from refimpl.network import Call, Network
 from refimpl.planner import CopyIn, CopyOut, Launch, Program, Setup, plan
-from refimpl.report.tables import Column, in_units, percent, plain
+from refimpl.report.tables import Column, percent, plain
 from refimpl.slots.baseline import NoRecompute
 from refimpl.studies.reproduce.evaluation import GIB, MIB, Part, moved_bytes, one_table, titled
 from refimpl.studies.reproduce.pictures import Datum, Marks
@@ -37,41 +37,21 @@ TITAN_XP = MACHINES["titan-xp"]
 GPUS = (K40C, TITAN_XP)
 EVERYTHING = stages.everything()
 GB = 10**9  #: bytes, in the table of the cache
-MIB_1, GB_2 = in_units(MIB), in_units(GB, 2)
 
 # -- the bytes that the cache saves ------------------------------------------------------------------------------------
-
-BATCHES = (256, 384, 512, 640, 896, 1024)  #: images of AlexNet
-
 
 OFFLOAD = stages.offload()
 
 
-@dataclass(frozen=True)
-class TrafficRow:
-    """AlexNet's traffic in one iteration on a K40c, bytes."""
-
-    batch: int
-    budget_bytes: int
-    without_bytes: int
-    with_bytes: int
-
-
 def cache(watch: Watch) -> Found:
-    """Bytes moved with the cache and without, at the batches of the paper's Table 3."""
-    rows = []
-    for batch in BATCHES:
-        watch(f"alexnet({batch})")
-        built, budget = network("alexnet", batch), K40C.memory_bytes
-        without, cached = (moved_bytes(plan(built, setup, K40C, budget)) for setup in (OFFLOAD, EVERYTHING))
-        rows.append(TrafficRow(batch, budget, without, cached))
-    figures = [Reproduced(moved("without", row), row.without_bytes / GB, "CONV and FC, out and in") for row in rows]
-    figures += [Reproduced(moved("with", row), row.with_bytes / GB, "") for row in rows]
-    return Found(figures, rows)
-
-
-def moved(how: str, row: TrafficRow) -> Published:
-    return FIGURES.by(f"moved {how} the cache")[f"alexnet({row.batch})"]
+    """Bytes moved with the cache and without, at the batches of the paper's Table 3; AlexNet on a K40c."""
+    figures = []
+    for how, setup, note in (("without", OFFLOAD, "CONV and FC, out and in"), ("with", EVERYTHING, "")):
+        for key, figure in FIGURES.by(f"moved {how} the cache").items():
+            watch(f"{key}, {how} the cache")
+            program = plan(network(*sized(key)), setup, K40C, K40C.memory_bytes)
+            figures.append(Reproduced(figure, moved_bytes(program) / GB, note))
+    return Found(figures, [])
 
 
 # -- the speed with the cache: Figure 11 -------------------------------------------------------------------------------
@@ -406,7 +386,8 @@ SPEEDS_TABLE = one_table(
 )  # fmt: skip
 
 PARTS = (
-    Part("cache", "bytes moved with the tensor cache and without", len(BATCHES), cache, units="GB: 10^9 bytes."),
+    Part("cache", "bytes moved with the tensor cache and without", 2 * len(FIGURES.by("moved with the cache")), cache,
+         units="GB: 10^9 bytes."),
     Part("cache-speed", "speed with the tensor cache and without", len(FIGURES.by("faster with the cache")),
          cache_speed, picture=CACHE_SPEED_PICTURE),
     Part("workspaces", "workspaces and speed in two pools", len(IMAGES), workspaces, picture=WORKSPACES_PICTURE),
