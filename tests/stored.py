@@ -11,8 +11,7 @@ from runpy import run_module
 
 MODULES = (
     "tests.refimpl.cli.test_golden", "tests.refimpl.report.test_whole",
-    "tests.refimpl.studies.test_small_commands", "tests.refimpl.studies.bench.test_cases",
-    "tests.refimpl.studies.bench.test_twins", "tests.refimpl.importing.described_networks",
+    "tests.refimpl.importing.described_networks",
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import torch
 
 from kernels.checks import reference
 from refimpl.network import Layer, Network
-from refimpl.studies.bench.pytorch import Dropout, by_torch, loss_by_torch
+from refimpl.studies.bench.pytorch_twins import Dropout, by_torch, loss_by_torch
 from tests.refimpl.plainly import SETTINGS, arrays_of, draw_batch, new_state, run_plainly
 
 Arrays = dict[str, np.ndarray]

@@ -29,7 +29,6 @@ from refimpl.names import networks as zoo
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Call, Conventions, Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.kinds import TRAITS, LayerKind, Traits
-from refimpl.studies.bench import pytorch
 from refimpl.studies.bench.cases import cases
 from tests.refimpl import drawn_networks
 from tests.refimpl.drawn_networks import networks, with_kind
@@ -113,9 +112,11 @@ def numpy_twin(kind: str) -> Iterator[str]:
 
 def pytorch_twin(kind: str) -> Iterator[str]:
     functional = pytest.importorskip("torch").nn.functional
-    there = hasattr(functional, kind) if TRAITS[kind].elementwise else kind in pytorch.TWINS  # type: ignore[index]
+    from refimpl.studies.bench.pytorch_twins import TWINS
+
+    there = hasattr(functional, kind) if TRAITS[kind].elementwise else kind in TWINS  # type: ignore[index]
     if kind != "data" and not there:
-        yield "refimpl.studies.bench.pytorch does not know it"
+        yield "refimpl.studies.bench.pytorch_twins does not know it"
 
 
 def drawn_operations(kind: str) -> Iterator[str]:

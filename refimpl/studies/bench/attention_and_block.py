@@ -26,7 +26,7 @@ from refimpl.machine.devices import Cpu
 from refimpl.machine.here import load_average
 from refimpl.machine.measure import measure
 from refimpl.machine.measured_profile import as_machine
-from refimpl.machine.timing import Run, replay
+from refimpl.machine.timing import Run, by, least_in_turns, replay
 from refimpl.memory import UNLIMITED
 from refimpl.names.networks import from_torch
 from refimpl.names.presets import setup
@@ -106,14 +106,12 @@ def least_processor_seconds(runs: Mapping[str, Run], turns: int) -> dict[str, fl
     """Of each run, in turns, after other threads have gone to sleep."""
     for run in runs.values():
         run()
-    found: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(turns):
-        for name, run in runs.items():
-            time.sleep(PAUSE)
-            began = time.process_time()
-            run()
-            found[name].append(time.process_time() - began)
-    return {name: min(seconds) for name, seconds in found.items()}
+
+    def rested(run: Run, times: int) -> float:
+        time.sleep(PAUSE)
+        return by(time.process_time)(run, times)
+
+    return least_in_turns(runs, rested, turns)
 
 
 def of_attention(size: AttentionSizes, turns: int) -> list[BesideTorch]:

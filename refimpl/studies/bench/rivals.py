@@ -59,6 +59,13 @@ def numpy_conv_backward_filter(shape: ConvShape, x: np.ndarray, dy: np.ndarray, 
         out += in_groups(shape, gradient) @ columns(shape, image).transpose(0, 2, 1)
 
 
+NUMPY_CONV = {
+    "forward": numpy_conv_forward,
+    "backward_data": numpy_conv_backward_data,
+    "backward_filter": numpy_conv_backward_filter,
+}
+
+
 def torch_or_none() -> Any:
     """PyTorch, set up for a fair comparison, or None."""
     try:

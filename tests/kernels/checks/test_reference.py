@@ -399,7 +399,7 @@ FORMS = [
 
 @pytest.mark.parametrize(("kind", "form"), FORMS)
 def test_activations_as_in_pytorch(kind: Any, form: dict[str, Any], torch: Any) -> None:
-    from refimpl.studies.bench.pytorch import elementwise
+    from refimpl.studies.bench.pytorch_twins import elementwise
 
     x, dy = 3 * normal(3, 700), normal(3, 700, seed=1)
     theirs, slope = torch_gradients(torch, lambda x: elementwise(kind, x, form), dy, x)

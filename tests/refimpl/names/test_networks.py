@@ -15,7 +15,6 @@ from refimpl.names.networks import (
     unet,
 )
 from refimpl.network import Layer, NetworkError
-from refimpl.studies.bench.pytorch import by_torch
 from refimpl.zoo.googlenet import MODULES
 from tests.messages import raises_naming
 from tests.refimpl.importing.described_networks import MADE, NAMES, TABLE, described
@@ -75,6 +74,8 @@ def test_shapes_are_those_of_pytorch(name: str, torch: Any) -> None:
 
 
 def put_out(torch: Any, layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    from refimpl.studies.bench.pytorch_twins import by_torch
+
     x, options, functional = inputs[0], layer.options, torch.nn.functional
     if layer.kind == "pool" and "window" in options:
         pool = functional.max_pool2d if options["mode"] == "max" else functional.avg_pool2d

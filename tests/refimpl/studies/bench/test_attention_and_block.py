@@ -20,14 +20,6 @@ def test_attention_is_measured_beside_both_paths(torch: Any) -> None:
     assert all(row.ours > 0 and row.theirs > 0 for row in rows)
 
 
-def test_the_module_of_a_block_gives_each_token_a_score_a_word(torch: Any) -> None:
-    module = measuring.gpt_of_one_block(tokens=8, width=16, heads=2)
-    words = torch.zeros((1, 8), dtype=torch.int64)
-    assert module(words).shape == (1, 8, measuring.WORDS)
-    heads = [sum(one.numel() for one in part.parameters()) for part in (module.block.qkv, module.head)]
-    assert heads == [3 * 16 * 17, 16 * measuring.WORDS]
-
-
 @pytest.mark.slow
 def test_a_block_learns_the_same_in_both(torch: Any) -> None:
     """The measurement refuses losses that differ."""
@@ -46,27 +38,6 @@ def test_the_page_says_what_is_met_and_what_is_missed(tmp_path: Path) -> None:
     assert "| attention | fused | 300.0 | 100.0 | 3.00 | 3 | met |" in text and "old" not in text
     assert "| a block | a module | 200.0 | 100.0 | 2.00 | 1.3 | missed |" in text
     assert "Processor time on 1 thread, the least of 7 turns." in text
-
-
-def test_a_run_measures_each_size_and_a_block(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With as many threads as are its own; PyTorch has those that it had before, whatever happens."""
-    heard: list[str] = []
-    before = torch.get_num_threads()
-    rows = {size.name: [BesideTorch(size.name, path, 1.0, 2.0) for path in (MATH, FUSED)] for size in measuring.SIZES}
-    used: list[int] = []
-
-    def of_attention(size: AttentionSizes, turns: int) -> list[BesideTorch]:
-        used.append(torch.get_num_threads())
-        return rows[size.name] if turns == 7 else []
-
-    monkeypatch.setattr(measuring, "thread_count", lambda: before + 1)
-    monkeypatch.setattr(measuring, "of_attention", of_attention)
-    block = BesideTorch("a block", MODULE, 3.0, 4.0)
-    monkeypatch.setattr(measuring, "of_block", lambda turns: block)
-    report = measuring.run(7, heard.append)
-    assert report.rows == [*(row for size in measuring.SIZES for row in rows[size.name]), block]
-    assert heard == [*(size.name for size in measuring.SIZES), "a block"]
-    assert {*used} == {before + 1} == {report.threads} and torch.get_num_threads() == before and report.turns == 7
 
 
 @pytest.mark.parametrize("causal", [False, True])

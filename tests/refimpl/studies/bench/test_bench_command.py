@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from refimpl.backend import DeviceFailed
-from refimpl.names.presets import PRESETS
 from refimpl.report.tables import Table
 from refimpl.studies.bench import attention_and_block, command, emulated_gpu, kernels, plan_times, pytorch, training
 from tests.messages import lacks
@@ -84,25 +82,6 @@ def test_the_kernels_of_a_family_or_all(refimpl: Command, monkeypatch: pytest.Mo
     assert len(asked[-1][1]) > 20 and asked[-1][2:] == (0.6, False, True)
 
 
-def test_what_is_announced_is_counted(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bar of `progress` has as many steps as the measurement announces."""
-    from contextlib import nullcontext
-
-    steps: list[int] = []
-
-    def progress(_: str, count: int) -> Any:
-        steps.append(count)
-        return nullcontext(print)
-
-    monkeypatch.setattr(command, "progress", progress)
-    monkeypatch.setattr(pytorch, "at_hand", lambda: True)
-    for option, (module, *_) in OTHERS.items():
-        monkeypatch.setattr(module, "run", lambda *_, **__: REPORT)
-        refimpl("bench", option)
-    networks = len(plan_times.NETWORKS) + 1 + len(PRESETS)
-    assert steps == [networks, len(training.NETWORKS), len(attention_and_block.SIZES) + 1]
-
-
 def test_without_pytorch(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [SimpleNamespace(pytorch=1.0), SimpleNamespace(pytorch=None)]
     monkeypatch.setattr(training, "run", lambda *_: Measured(**vars(REPORT) | {"rows": rows, "disturbed": ""}))
@@ -111,23 +90,6 @@ def test_without_pytorch(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(pytorch, "at_hand", lambda: False)
     said = refimpl("bench", "--attention")
     assert said.status == 4 and said.out == "" and "pip install torch" in said.err
-
-
-def test_an_emulated_gpu_that_cannot_be_had(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: Any, **__: Any) -> None:
-        raise DeviceFailed("no compiler here")
-
-    monkeypatch.setattr(emulated_gpu, "run", fails)
-    said = refimpl("bench", "--emulated")
-    assert (said.status, said.out, said.err) == (4, "", "refimpl bench: no compiler here\n")
-
-
-@pytest.mark.parametrize("option", OTHERS)
-@pytest.mark.parametrize("other", [("--family", "conv"), ("--device", "cpu"), ("--probe",)])
-def test_single_kernels_and_another_measurement_exclude_each_other(
-    option: str, other: tuple[str, ...], wrong: Wrong
-) -> None:
-    assert lacks(wrong("bench", option, *other), option, "--family", "--device", "--probe") == []
 
 
 def test_only_what_is_whole_is_written(wrong: Wrong) -> None:

@@ -1,189 +1,61 @@
-"""The bench's cases, all of them: what each launches, on arrays of which shapes, and what its rivals compute.
-
-`cases.txt` has a line a case and a line a launch, for both devices, and `rivals.txt` the sum of each rival's result on
-small maps.  After a change of the cases, `python -m tests.refimpl.studies.bench.test_cases` rewrites both.
-"""
+"""The bench's cases on small maps: each binds its launches, and its rivals compute the same."""
 
 from __future__ import annotations
 
-import math
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache, partial
-from importlib import import_module
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
+from refimpl.machine.devices import Cpu
 from refimpl.studies.bench import cases
-from refimpl.studies.bench.kernels import Rival
-from tests.refimpl.studies.bench.near import is_near
+from refimpl.studies.bench.cases import Sizes, layer_cases, other_cases
+from refimpl.studies.bench.kernels import Case
 
-HERE = Path(__file__).parent
-CALLS = (
-    "forward", "backward", "backward_data", "backward_filter", "update", "apply", "gemm", "inference", "softmax",
-    "softmax_backward", "fill", "copy", "axpy",
+WIDE = (1, 3 * 768, 8, 1)
+SMALL = Sizes(
+    maps=(2, 32, 6, 6), inputs=(2, 64, 1, 1), tokens=(2, 8), embedded=(2, 16, 8, 1), words=50, attended=WIDE,
+    images=WIDE, packed=WIDE, rows=(8, 10, 1, 1), pixels=(2, 5, 6, 6), outputs=7,
 )  # fmt: skip
 
 
-class Shaped:
-    """An array of which only the shape is known."""
-
-    def __init__(self, *shape: int) -> None:
-        self.shape = shape
-
-    def __repr__(self) -> str:
-        return "×".join(map(str, self.shape))
-
-    def copy_to_device(self, other: Shaped) -> None:
-        pass
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
+    monkeypatch.setattr(Sizes, "of", lambda gpu, quick: SMALL)
+    return [*layer_cases(False, True), *other_cases(False, True)]
 
 
-class Shapes:
-    """A device that makes no arrays."""
-
-    name, free_bytes = "shapes", 3 << 30
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-
-    def array(self, values: np.ndarray) -> Shaped:
-        return Shaped(*values.shape)
-
-    def empty(self, *shape: int) -> Shaped:
-        return Shaped(*shape)
+def first(result: Any) -> np.ndarray:
+    """An array of a rival's result, or of the first of several."""
+    one = result[0] if isinstance(result, tuple) else result
+    return np.asarray(one).squeeze()
 
 
-class Arrays:
-    """A CPU whose arrays are NumPy's."""
-
-    name, free_bytes, kind = "arrays", 3 << 30, "cpu"
-
-    def array(self, values: np.ndarray) -> np.ndarray:
-        return values.copy()
-
-    def empty(self, *shape: int) -> np.ndarray:
-        return np.zeros(shape, np.float32)
-
-    def tensor(self, torch: Any, array: np.ndarray) -> Any:
-        return torch.from_numpy(array)
+def test_each_case_binds_its_launches_and_numpy_and_pytorch_compute_the_same(small: list[Case]) -> None:
+    """That the launches compute what PyTorch computes, the kernels' own tests and those of the kinds say."""
+    compared = set()
+    for case in small:
+        ours, rivals = case.prepare(Cpu())
+        assert all(ours.values()), case
+        results = {name: first(rival.run()) for name, rival in rivals.items() if name != "copy"}
+        if len(results) == 2 and case.family != "elementwise":  # whose rivals work in place
+            np.testing.assert_allclose(results["PyTorch"], results["NumPy"], rtol=1e-4, atol=1e-4)
+            compared.add(case.family)
+    assert cases.torch is None or compared == {"fc", "relu", "mul", "join", "concat", "position"}
 
 
-def shown(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return "×".join(map(str, value.shape))
-    return f"[{', '.join(map(shown, value))}]" if isinstance(value, list) else str(value)
-
-
-def called(name: str, *arrays: Any, **options: Any) -> str:
-    """A launch, as text."""
-    given = [shown(array) for array in arrays] + [f"{key}={shown(value)}" for key, value in options.items()]
-    return f"{name}({', '.join(given)})"
-
-
-@contextmanager
-def only_called() -> Iterator[None]:
-    """Kernels' functions give the text of their call, and nothing is launched."""
-    modules = {
-        one for one in vars(cases).values() if isinstance(one, ModuleType) and one.__name__.startswith("kernels.fast.")
-    }
-    modules |= {import_module(f"kernels.fast.{kind}") for kind in cases.ACTIVATIONS}
-    with pytest.MonkeyPatch.context() as patch:
-        for module in modules:
-            for name in CALLS:
-                if callable(getattr(module, name, None)):
-                    patch.setattr(
-                        module, name, partial(called, f"{module.__name__.removeprefix('kernels.fast.')}.{name}")
-                    )
-        patch.setattr(cases, "bind", lambda function, *arrays, **options: [function(*arrays, **options)])
-        yield
-
-
-def lines(kind: str, quick: bool) -> Iterator[str]:
-    """Every case of a device, with its launches and the names of its rivals."""
-    device: Any = Shapes(kind)
-    with only_called(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cases, "random", lambda device, *shape: Shaped(*shape))
-        patch.setattr(cases, "torch", None)
-        for case in cases.cases(device, quick):
-            more = f"{' headline' if case.headline else ''}{f' {case.times} times' if case.times > 1 else ''}"
-            ours, rivals = case.prepare(device)
-            others = [f"{name} {rival.amount:.10g}" if rival.amount else name for name, rival in rivals.items()]
-            more += f", beside {', '.join(others)}" if others else ""
-            yield f"{case.family}: {case.what}, {case.size}: {case.amount:.10g} {case.unit}{more}\n"
-            if not quick:
-                for name, launches in ours.items():
-                    yield from (f"  {name}: {launch}\n" for launch in launches)
-
-
-def every_case() -> str:
-    blocks = []
-    for kind in ("cpu", "gpu"):
-        for quick in (True, False):
-            blocks.append(f"{kind}{', quick' if quick else ''}\n{''.join(lines(kind, quick))}")
-    return "\n".join(blocks)
-
-
-# -- rivals ------------------------------------------------------------------------------------------------------------
-
-SOME = np.random.default_rng(0).standard_normal(4099, dtype=np.float32)
-LEFT_OUT = ("conv", "dropout", "attention")  #: has a test of its own; draws; takes long
-
-
-@cache
-def some(count: int) -> np.ndarray:
-    return np.resize(SOME, count)
-
-
-def total(result: Any) -> float:
-    """A weighted sum of the sizes of a rival's numbers, or of those of the first of several results."""
-    first = result[0] if isinstance(result, tuple | list) else result
-    if first is None:
-        return math.nan
-    sizes = np.abs(np.asarray(first)).ravel()
-    return float(sizes.sum() + sizes[::2].sum() + sizes[::3].sum())
-
-
-def sums(rival: Rival) -> str:
-    """Of its result, and of its arrays after it."""
-    result = rival.run()
-    arrays = rival.run.args if isinstance(rival.run, partial) else ()
-    return " ".join(f"{value:.4g}" for value in map(total, (result, *arrays)))
-
-
-def rival_lines() -> Iterator[str]:
-    """Every rival but plain copies, of small maps."""
-    device: Any = Arrays()
-    with only_called(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cases, "random", lambda device, *shape: some(math.prod(shape)).reshape(shape).copy())
-        patch.setattr(cases, "map_shape", lambda gpu, quick: (2, 32, 6, 6))
-        for case in cases.cases(device, quick=True):
-            if case.family not in LEFT_OUT and (case.family != "gemm" or "best" in case.what):
-                _, rivals = case.prepare(device)
-                yield from (
-                    f"{case.family}, {case.what}, {name}: {sums(rival)}\n"
-                    for name, rival in rivals.items()
-                    if name != "copy"
-                )
-
-
-# -- both files --------------------------------------------------------------------------------------------------------
-
-
-def test_the_cases_and_their_launches_are_the_same() -> None:
-    assert every_case() == (HERE / "cases.txt").read_text(encoding="utf-8")
-
-
-def test_the_rivals_compute_the_same() -> None:
-    pytest.importorskip("torch")
-    assert is_near("".join(rival_lines()), (HERE / "rivals.txt").read_text(encoding="utf-8"))
-
-
-if __name__ == "__main__":
-    (HERE / "cases.txt").write_text(every_case(), encoding="utf-8")
-    (HERE / "rivals.txt").write_text("".join(rival_lines()), encoding="utf-8")
-    sys.stdout.write("2 files written\n")
+def test_bytes_are_those_of_maps_read_and_written_once(small: list[Case]) -> None:
+    """In numbers of a map; what a channel or an image has counts little."""
+    one = 4 * 2 * 32 * 6 * 6
+    maps = {(case.family, case.what): case.amount / one for case in small}
+    for family, what, expected in (
+        ("relu", "forward", 2), ("relu", "backward", 3), ("pool", "forward, max 2×2", 1.25),
+        ("pool", "backward, max 2×2", 2.5), ("pool", "backward, average 2×2", 1.25), ("join", "forward, two", 3),
+        ("batchnorm", "forward, training", 3), ("batchnorm", "backward, training", 5),
+        ("layernorm", "backward, layer", 5), ("take", "forward", 1.5), ("elementwise", "axpy", 3),
+    ):  # fmt: skip
+        assert maps[family, what] == pytest.approx(expected, rel=0.12), (family, what)
+    found = {(case.family, case.what): case for case in small}
+    assert found["embedding", "forward"].amount == 2 * 4 * 2 * 768 * 8
+    assert found["fc", "backward_filter"].amount == 4 * (7 * 64 + 2 * 64 + 2 * 7)
+    assert found["attention", "forward, all"].unit == "GFLOP/s" and found["fc", "forward"].unit == "GB/s"

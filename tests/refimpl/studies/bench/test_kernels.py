@@ -21,8 +21,9 @@ from refimpl.machine.timing import Run, by
 from refimpl.report.markdown import put_between
 from refimpl.studies.bench import kernels as bench
 from refimpl.studies.bench import rivals
-from refimpl.studies.bench.cases import FAMILIES, NUMPY_CONV, cases, conv_launches
+from refimpl.studies.bench.cases import FAMILIES, cases
 from refimpl.studies.bench.kernels import Case, Result, Rival
+from refimpl.studies.bench.products import conv_launches
 from tests.messages import raises_naming
 
 
@@ -105,7 +106,7 @@ def test_the_rivals_compute_the_same_convolution(pass_: str, groups: int) -> Non
     a, b, ours, by_numpy = *arrays[:2], arrays[2].copy(), arrays[2].copy()
     for launch in conv_launches(Cpu(), pass_, shape, "direct", (a, b, ours)):
         launch.run(None)
-    NUMPY_CONV[pass_](shape, a, b, by_numpy)
+    rivals.NUMPY_CONV[pass_](shape, a, b, by_numpy)
     np.testing.assert_allclose(by_numpy, ours, rtol=1e-4, atol=1e-4)
     torch = rivals.torch_or_none()
     if torch is not None:
@@ -166,15 +167,6 @@ def test_the_probe_names_the_device(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == {"device": name} and name
 
 
-@pytest.mark.slow
-def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--device", "cpu", "--quick", "--family", "relu", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["device"] == "cpu" and document["quick"] is True
-    assert {r["family"] for r in document["results"]} == {"relu"}
-    assert all(r["ours"] > 0 and r["ratio"]["NumPy"] > 0 for r in document["results"])
-
-
 def test_the_table_on_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (14.9, 0.0, 0.0))  # the longest remark: the machine was busy
     assert main(["bench", "--device", "cpu", "--quick", "--family", "sgd"]) == 0
@@ -223,28 +215,6 @@ def test_the_markers_are_where_the_bench_writes(path: str) -> None:
     names = ["bench gpu"] if "gpu" in path else ["bench cpu"] if "speed" in path else ["bench gpu"]
     for name in names:
         assert put_between(text, name, "x")
-
-
-def test_the_cost_of_a_launch_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Microseconds of each way, 20 turns of each; the device's work is awaited before each."""
-    waited: list[int] = []
-
-    class Waiting(Cpu):
-        def seconds(self, run: Any, times: int) -> float:
-            waited.append(times)
-            return 0.0
-
-    def in_turns(runs: dict[str, Any], microseconds: Any, turns: int) -> dict[str, float]:
-        assert [*runs] == ["bound", "plain call"] and turns == 20
-        monkeypatch.setattr(bench, "by", lambda: lambda run, times: 1e-6 * times)
-        assert [microseconds(run, 1) for run in runs.values()] == pytest.approx([200.0, 200.0])
-        return {"bound": 2.0, "plain call": 6.0}
-
-    monkeypatch.setattr(bench, "least_in_turns", in_turns)
-    found = bench.launch_cost(Waiting())
-    assert (found.family, found.unit, found.ours, found.seconds, found.size) == ("launch", "µs", 2.0, 2e-6, "32")
-    assert found.beside == {"plain call": 6.0} and found.ratio == {"plain call": 3.0} and found.headline
-    assert waited == [1, 1]
 
 
 def test_a_run_measures_each_case_and_judges_what_was_whole(monkeypatch: pytest.MonkeyPatch) -> None:

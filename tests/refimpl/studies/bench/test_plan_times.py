@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
-from refimpl.names.presets import PRESETS
 from refimpl.studies.bench import plan_times
 from refimpl.studies.bench.plan_times import PHASES, Growth, PlanningCase, PlanningRow
 
@@ -29,11 +26,6 @@ def test_every_phase_of_a_network_is_measured() -> None:
 def test_the_tuner_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_times, "TUNE", PlanningCase("lenet", 1, "accudnn", "titan-x", 5 << 20))
     assert 0 < plan_times.measure_tuner(turns=1) < plan_times.TUNE_SECONDS
-
-
-def test_a_plan_that_is_given_up_early_takes_a_part_of_a_whole_one() -> None:
-    whole = plan_times.measure(plan_times.GIVEN_UP._replace(preset="vdnn-all"), turns=5).plan
-    assert 0 < plan_times.measure_given_up(turns=3) < 0.7 * whole
 
 
 @pytest.mark.slow
@@ -76,37 +68,3 @@ def test_the_report_is_written_as_a_page_as_json_and_between_the_markers(tmp_pat
         assert "| combined | 0.5 | 10.00 s | 90.00 s | not measured: more than 5 minutes expected | 2.00 |" in text
         assert "| growth of every preset, exponent | 1.15 | 2.00 (combined) | missed |" in text
     assert json.loads(as_json.read_text())["exponents"]["plan"] == report.exponents["plan"]
-
-
-def test_a_run_measures_everything_once_and_announces_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order of the report; what is measured is replaced by numbers that say what they are of."""
-    asked: list[tuple[str, int]] = []
-    heard: list[str] = []
-
-    def measure(case: PlanningCase, turns: int) -> PlanningRow:
-        asked.append((str(case), turns))
-        return PlanningRow(str(case), 10 ** len(asked), 50, 0.5, len(asked), 1.0, 2.0)
-
-    def growth(preset: str, sizes: list[str], turns: int) -> Growth:
-        assert sizes == [f"of {name}" for name in plan_times.SIZES] and turns == 2
-        return Growth(preset, 0.5, [10, 100], [1.0, 10.0 if preset == "accudnn" else 1.0])
-
-    monkeypatch.setattr(plan_times, "measure", measure)
-    monkeypatch.setattr(plan_times, "measure_tuner", lambda turns: 61.0 + turns)
-    monkeypatch.setattr(plan_times, "measure_given_up", lambda turns: turns / 1000)
-    monkeypatch.setattr(plan_times, "measure_growth", growth)
-    monkeypatch.setattr(plan_times, "Size", SimpleNamespace(named="of {}".format))
-    monkeypatch.setattr(plan_times, "load_average", lambda: 0.25)
-    report = plan_times.run(2, heard.append)
-    names = [str(case) for case in plan_times.NETWORKS]
-    assert asked == [(name, 2) for name in names]
-    others = [f"{preset}, {' '.join(plan_times.SIZES)}" for preset in PRESETS]
-    assert heard == [*names, f"tune {plan_times.TUNE}", *others]
-    assert (report.tune, report.given_up, report.load, report.turns) == (63.0, 0.002, 0.25, 2)
-    assert [one.preset for one in report.growth] == [*PRESETS]
-    deep = [row for row in report.rows if row.network in plan_times.DEEP]
-    assert report.exponents["plan"] == pytest.approx(
-        np.polyfit([np.log(row.layers) for row in deep], [np.log(row.plan) for row in deep], 1)[0]
-    )
-    assert report.exponents["build"] == pytest.approx(0.0)
-    assert ["growth of every preset, exponent", "1.15", "1.00 (accudnn)", "met"] in report.tables()[2].rows

@@ -19,6 +19,19 @@ def test_an_iteration_is_measured() -> None:
     assert (row.ratio is None) == (row.pytorch is None) == (not pytorch.at_hand())
 
 
+@pytest.mark.parametrize("name", ["lenet", "tiny-resnet"])
+def test_pytorchs_three_ways_have_the_same_gradients(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    found = []
+    for way in pytorch.WAYS:
+        torch.manual_seed(0)
+        theirs = pytorch.TorchTraining(build(name, 2), way)
+        loss = theirs.step()
+        found.append([loss, *(value.grad for value in theirs._state.values() if value.grad is not None)])
+    for others in found[1:]:
+        torch.testing.assert_close(others, found[0])
+
+
 def test_pytorch_learns_as_plain_descent_with_momentum() -> None:
     """Two steps by hand: m = g, then m = 0.9 m + g; w = w − 1e-4 m."""
     torch = pytest.importorskip("torch")
@@ -49,12 +62,3 @@ def test_the_report_is_written_as_a_page_as_json_and_between_the_markers(tmp_pat
         assert "| lenet(128) | 300.0 |   |   |   | 1.1 | not measured |" in text
         assert "busy with other work (load 2.0)" in text and "old" not in text
     assert json.loads(as_json.read_text())["rows"][1]["network"] == "vgg16"
-
-
-def test_a_run_measures_every_network_for_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[str] = []
-    monkeypatch.setattr(training, "measure", lambda *given: given)
-    monkeypatch.setattr(training, "load_average", lambda: 0.5)
-    report = training.run(7.0, heard.append)
-    assert report.rows == [(name, batch, 7.0) for name, batch in training.NETWORKS] and report.load == 0.5
-    assert heard == [f"{name}({batch})" for name, batch in training.NETWORKS] and report.threads >= 1
