@@ -14,7 +14,7 @@ FAULTS = (
     ),
     Fault(
         "Rotor's second forward costs nothing",
-        "refimpl/studies/optimum/rotor.py",
+        "refimpl/studies/neighbours/rotor.py",
         "again = run[j] - run[s] + without(",
         "again = without(",
         "tests/refimpl/studies/optimum/test_rotor.py",

@@ -13,9 +13,9 @@ from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.report.comparison import Compared
 from refimpl.report.tables import Column, Table
+from refimpl.studies.neighbours.rotor import chain_seconds, is_chain
 from refimpl.studies.optimum.bound import LEFT_OUT, LowerBound, floor_seconds, lower_bound, single_step_bytes
 from refimpl.studies.optimum.exhaustive import MOST, RECOMPUTE_ALONE, Enumerated, crossing_maps, exhaustive
-from refimpl.studies.optimum.rotor import chain_seconds, is_chain
 from refimpl.text import counted, duration, size
 
 

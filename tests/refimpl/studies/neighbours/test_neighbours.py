@@ -19,9 +19,9 @@ from refimpl.planner import Context, DoesNotFit, Setup, SetupError, plan
 from refimpl.slots.algorithms import MemoryOptimal
 from refimpl.studies.neighbours import CHEN, DTR, ROTOR, SAVE_ON_CPU
 from refimpl.studies.neighbours.rematerialization import CheapestGoes, LeastCost
+from refimpl.studies.neighbours.rotor import chain_seconds
 from refimpl.studies.neighbours.save_on_cpu import SavedMaps
 from refimpl.studies.neighbours.sublinear import Sublinear
-from refimpl.studies.optimum.rotor import chain_seconds
 from tests.refimpl import modules
 from tests.refimpl.backend.test_properties import holds
 from tests.refimpl.drawn_networks import SMALLEST, networks, smallest
@@ -98,13 +98,6 @@ def test_of_equal_layers_the_root_is_kept_and_each_runs_once_more_at_most(number
     assert sqrt(number / 2) - 1 <= kept - 3 <= sqrt(2 * number), "beside the batch and the end"
     assert number - 2 * sqrt(number) <= program.counts.recomputed_layers <= number
     assert program.peak.live_bytes <= (2.2 * sqrt(number) + 3) * MAP
-
-
-def test_a_segment_of_given_bytes() -> None:
-    context = Context(equal_layers(12), OWN)
-    dropped = Sublinear(3 * MAP).bind(context).drops()
-    kept = [number for number, layer in enumerate(context.network.layers[:12], 1) if layer.y not in dropped]
-    assert kept == [4, 8, 12]
 
 
 @pytest.mark.slow

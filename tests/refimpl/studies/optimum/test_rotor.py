@@ -16,7 +16,7 @@ from refimpl.memory import UNLIMITED
 from refimpl.names.networks import build
 from refimpl.names.presets import superneurons_liveness
 from refimpl.planner import plan
-from refimpl.studies.optimum.rotor import Stage, chain_seconds, is_chain, rotor
+from refimpl.studies.neighbours.rotor import Stage, chain_seconds, is_chain, rotor
 
 TITAN_X = MACHINES["titan-x"]
 

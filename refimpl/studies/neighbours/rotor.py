@@ -1,7 +1,8 @@
 """Rotor: the optimal schedule of a chain whose maps are recomputed and never offloaded (arXiv 1911.13214).
 
-Beaumont, Eyraud-Dubois, Herrmann, Joly and Shilova's dynamic programme, with this project's calls.  For the stages s to
-t of a chain and m bytes, the map that s reads apart, it takes the better of two ways to go forward and back:
+Beaumont, Eyraud-Dubois, Herrmann, Joly and Shilova, "Optimal checkpointing for heterogeneous chains" (2019): their
+dynamic programme, with this project's calls.  For the stages s to t of a chain and m bytes, the map that s reads apart,
+it takes the better of two ways to go forward and back:
 
     all         run s and keep its map for its backward; then s + 1 to t within what is left; then the backward of s
     checkpoint  run s to j - 1 and keep the last map alone; then j to t; then s to j - 1 once more, from their beginning
@@ -10,21 +11,38 @@ Its class is smaller than it may seem.  A backward needs its stage's map and the
 the stages s to j - 1 are all run again, though the map of j - 1 was kept as a checkpoint.  So no schedule is in the
 class that drops one map, keeps the next, and rebuilds the first alone: SuperNeurons' do that when they drop the maps of
 pools and keep those of convolutions.  Such a schedule may be faster than Rotor's optimum, which is therefore no bound
-here.
+here, but a yardstick.  As a policy, two modules carry its schedule out:
+
+| the schedule | here |
+| --- | --- |
+| a stage runs forward and its map is dropped | `recompute`: the map's fate is *drop* |
+| the stages s to j - 1 run once more before the backward of j - 1 | `recompute`: the chain of forward steps for it |
+| a checkpoint is dropped after the backward of j: it is computed again | `liveness`: it is released there |
+
+The programme knows no holes.  Where its schedule for the whole budget does not fit for them, the setup takes the one
+for some per cent less.  First fit leaves the fewest holes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from math import ceil, inf
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from refimpl.machine import Machine
+from refimpl.memory import FirstFit
 from refimpl.network import Layer, Network, Step, Tensor
+from refimpl.planner import BASELINE, Context, Search, Setup, SetupError
+from refimpl.slots import questions as slots
+from refimpl.slots.algorithms import MemoryOptimal
+from refimpl.slots.baseline import LayerWise, Releases
+from refimpl.studies.neighbours.on_demand import BoundRematerialized
 
 SLOTS = 500  #: parts of the memory that the programme counts in; every map is rounded up to whole ones
 
@@ -46,18 +64,11 @@ class Stage:
         return [tensor for tensor in self.layers[0].forward.writes if tensor.kind == "map"]
 
 
-class StageForward(NamedTuple):
+class StageRun(NamedTuple):
     """A stage runs forward; without `keeps` its map is dropped once the next stage has run."""
 
     stage: int
     keeps: bool
-
-
-class StageBackward(NamedTuple):
-    """A stage runs backward; with `drops` the map that it read, a checkpoint, is dropped then, to be computed again."""
-
-    stage: int
-    drops: bool
 
 
 def is_chain(network: Network) -> bool:
@@ -167,27 +178,6 @@ class Optima:
         """Of the whole chain; infinite where no schedule fits."""
         return float(self.best[0, self.last][self.slots])
 
-    def schedule(self) -> Iterator[StageForward | StageBackward]:
-        """What runs when, in the fastest schedule; where none fits all slots, nothing."""
-        return self._schedule(0, self.last, self.slots, False) if self.seconds < inf else iter(())
-
-    def frugal(self) -> Iterator[StageForward | StageBackward]:
-        """What runs when, in the schedule that needs the fewest slots."""
-        return self._schedule(0, self.last, int(np.isfinite(self.best[0, self.last]).argmax()), False)
-
-    def _schedule(self, s: int, t: int, slots: int, drops: bool) -> Iterator[StageForward | StageBackward]:
-        """The part from stage s to t; `drops`: the map that s reads is a checkpoint that is computed again."""
-        j = int(self.split[s, t][slots])
-        if s == t or not j:
-            yield StageForward(s, True)
-            if s < t:
-                yield from self._schedule(s + 1, t, slots - self.map_[s], False)
-            yield StageBackward(s, drops)
-            return
-        yield from (StageForward(stage, stage == j - 1) for stage in range(s, j))
-        yield from self._schedule(j, t, slots - self.map_[j - 1], True)
-        yield from self._schedule(s, j - 1, slots, drops)
-
 
 class ChainPlan:
     """The fastest schedule within `room` bytes, by what it runs forward before each stage's backward.
@@ -196,15 +186,121 @@ class ChainPlan:
     """
 
     def __init__(self, chain: list[Stage], room: int) -> None:
-        plenty = sum(2 * stage.map_bytes + stage.forward_workspace + stage.backward_bytes for stage in chain)
-        self.stages = chain
-        self.before: dict[int, list[StageForward]] = {}
+        self.stages, self._optima = chain, Optima(chain, max(room, 1))
+        self.before: dict[int, list[StageRun]] = {}
         self.dropping: list[int] = []  #: stages whose backward drops the checkpoint that it has read
-        runs: list[StageForward] = []
-        for operation in list(Optima(chain, max(room, 1)).schedule()) or Optima(chain, plenty).frugal():
-            if isinstance(operation, StageForward):
-                runs.append(operation)
-            else:
-                self.before[operation.stage], runs = runs, []
-                self.dropping += [operation.stage] * operation.drops
-        self.first = self.before.pop(len(chain) - 1)  #: forward as it always is
+        self._runs: list[StageRun] = []
+        slots, last = self._optima.slots, len(chain) - 1
+        if self._optima.seconds == inf:
+            plenty = sum(2 * stage.map_bytes + stage.forward_workspace + stage.backward_bytes for stage in chain)
+            self._optima = Optima(chain, plenty)
+            slots = int(np.isfinite(self._optima.best[0, last]).argmax())
+        self._carry_out(0, last, slots, False)
+        self.first = self.before.pop(last)  #: forward as it always is
+
+    def _carry_out(self, s: int, t: int, slots: int, drops: bool) -> None:
+        """The part from stage s to t; `drops`: the map that s reads is a checkpoint that is computed again."""
+        map_, j = self._optima.map_, int(self._optima.split[s, t][slots])
+        if s == t or not j:
+            self._runs.append(StageRun(s, True))
+            if s < t:
+                self._carry_out(s + 1, t, slots - map_[s], False)
+            self.before[s], self._runs = self._runs, []
+            self.dropping += [s] * drops
+        else:
+            self._runs += [StageRun(stage, stage == j - 1) for stage in range(s, j)]
+            self._carry_out(j, t, slots - map_[j - 1], True)
+            self._carry_out(s, j - 1, slots, drops)
+
+
+# -- as a policy -------------------------------------------------------------------------------------------------------
+
+
+def planned(context: Context, slack: float) -> ChainPlan:
+    """The schedule for the budget less a share `slack` of what is left for maps."""
+    network = context.network
+    if not is_chain(network):
+        raise SetupError(f"rotor plans chains, and {network.name} has branches; take chen-sqrt or dtr")
+    return ChainPlan(stages(network, context.machine), int(room_in(context.budget, network) * (1 - slack)))
+
+
+@dataclass(frozen=True)
+class RotorRecompute(slots.Recompute):
+    """Drops what the schedule drops, and runs before each stage's backward what it runs."""
+
+    slack: float = 0.0  #: the share of the room that is left for holes
+    name: ClassVar[str] = "rotor"
+    summary: ClassVar[str] = "a chain's maps are dropped and computed again by Rotor's optimal schedule"
+    follows_pool: ClassVar[bool] = True
+    needs: ClassVar = frozenset({"release"})
+    offers: ClassVar = frozenset({"rebuild"})
+
+    def bind(self, context: Context) -> BoundSchedule:
+        return BoundSchedule(context, planned(context, self.slack))
+
+
+class BoundSchedule(BoundRematerialized):
+    def __init__(self, context: Context, plan: ChainPlan) -> None:
+        super().__init__(context)
+        self._plan = plan
+        self._of = {layer: number for number, stage in enumerate(plan.stages) for layer in stage.layers}
+
+    def drops(self) -> Mapping[Tensor, str]:
+        gone = {y for run in self._plan.first if not run.keeps for y in self._plan.stages[run.stage].maps}
+        return {tensor: "Rotor computes it again" for tensor in self.context.maps_across() if tensor in gone}
+
+    def sources(self) -> Mapping[Tensor, Sequence[int]]:
+        """What a stage's runs begin from is read by that stage's backward."""
+        read: defaultdict[Tensor, list[int]] = defaultdict(list)
+        for number, runs in self._plan.before.items():
+            for x in self._plan.stages[runs[0].stage].layers[0].inputs if runs else ():
+                if x.managed:
+                    read[x] += [layer.backward.number for layer in self._plan.stages[number].layers]
+        return read
+
+    def chain(
+        self, tensor: Tensor, step: Step, is_there: Callable[[Tensor], bool]
+    ) -> Iterable[tuple[Step, Sequence[Tensor]]]:
+        """What the schedule runs before this stage's backward; on demand, where something else is gone."""
+        runs = [] if step.forward else self._plan.before.get(self._of[step.layer], [])
+        if all(tensor not in self._plan.stages[run.stage].maps for run in runs):
+            yield from super().chain(tensor, step, is_there)
+            runs = []
+        dropped: list[Tensor] = []  # the map of the stage before
+        for run in runs:
+            for layer in self._plan.stages[run.stage].layers:
+                yield layer.forward, dropped
+                dropped = []
+            dropped = [] if run.keeps else self._plan.stages[run.stage].maps
+
+
+@dataclass(frozen=True)
+class RotorLiveness(slots.Liveness):
+    """Every tensor goes after its last use, and a checkpoint as soon as the schedule computes it again."""
+
+    slack: float = 0.0
+    name: ClassVar[str] = "rotor"
+    summary: ClassVar[str] = "a checkpoint goes as soon as Rotor computes it again, all else after its last use"
+    needs: ClassVar = frozenset({"rebuild"})
+    offers: ClassVar = frozenset({"release"})
+
+    def bind(self, context: Context) -> Releases:
+        releases, plan = LayerWise().bind(context), planned(context, self.slack)
+        for stage in map(plan.stages.__getitem__, plan.dropping):
+            for x in stage.layers[0].inputs:
+                releases.add(stage.layers[0].backward.number, x)
+        return releases
+
+
+def with_slack(slack: float) -> Setup:
+    """The schedule for the budget less a share of it."""
+    return BASELINE.replace(
+        name=f"slack {slack:g}", recompute=RotorRecompute(slack), liveness=RotorLiveness(slack),
+        algorithms=MemoryOptimal(), allocator=FirstFit(),
+    )  # fmt: skip
+
+
+ROTOR = dataclasses.replace(
+    Search.over("rotor", with_slack(1), *map(with_slack, (0, 0.03, 0.1, 0.2)), instead="take chen-sqrt or dtr"),
+    searched=("recompute", "liveness"),
+)
