@@ -46,7 +46,7 @@ def add(parser: Parser) -> None:
             "refimpl study fragmentation vgg16:vdnnpp --batch 16",
             "refimpl study fragmentation alexnet:vdnnpp --policy conv --picture alexnet.png",
             "refimpl study fragmentation googlenet --own-order --picture googlenet.svg --draw bars",
-            "refimpl study fragmentation allocations.csv --size 4GiB --allocator best-fit",
+            "refimpl study fragmentation allocations.csv",
         ],
     )  # fmt: skip
     shared_options.network(parser)
@@ -65,15 +65,12 @@ def add(parser: Parser) -> None:
     shared_options.picture(parser, kinds=False)
     meant = "; ".join(f"{kind}: {what}" for kind, what in DRAWN.items())
     parser.add_argument("--draw", choices=tuple(DRAWN), default="map", help=f"{meant} (default: map)")
-    log = parser.add_argument_group("of an allocation log")
-    log.add_argument("--allocator", metavar="NAME", help="only this allocator")
-    log.add_argument("--size", metavar="BYTES", help="the pool, as in 4GiB (default: the least that each needs)")
     shared_options.json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     if options.network.endswith(".csv"):
-        return replay_log(options.network, options.allocator, options.size, options.json)
+        return replay_log(options.network, options.json)
     picture = checked(options.picture)
     network, machine = build(options.network, options.batch), resolve.machine(options, MACHINE)
     policies = list(dict.fromkeys(options.policy or POLICIES))

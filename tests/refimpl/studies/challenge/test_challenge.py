@@ -15,7 +15,6 @@ import refimpl
 from refimpl import cli
 from refimpl.importing import own_code
 from refimpl.names.presets import setup as setup_named
-from refimpl.planner import SetupError
 from refimpl.points.many_plans import Row, read
 from refimpl.studies.challenge import command, point_set
 from refimpl.studies.challenge.entry import EntryError, EntryQuestion, entered, limited
@@ -166,17 +165,6 @@ def test_a_setup_of_ones_own_is_what_it_is_made_of(own: str) -> None:
     assert setup_named(f"{own}:SETUP, join=no").join is False
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [(":SETUPS", "did you mean SETUP?"), ("", "names no setup"), (":Raises", "is no setup")],
-)
-def test_a_file_without_that_setup(own: str, name: str, says: str) -> None:
-    with pytest.raises(SetupError, match=says.replace("?", r"\?")):
-        setup_named(own + name)
-    with pytest.raises(SetupError, match="there is no file"):
-        setup_named("no_such_file.py:SETUP")
-
-
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
@@ -266,23 +254,6 @@ def test_a_row_with_another_limit_or_folder_or_of_a_study_is_not_taken(
         added.append(len(read(out)[0]) - begun)
     points = added[0]
     assert points > 0 and added == [points, points, 2 * points, 3 * points] and len([*folder.glob("*.json")]) == 1
-
-
-def test_ctrl_c_loses_nothing_that_is_done(
-    few: list[ChallengePoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    done: list[str] = []
-
-    def interrupted(asked: EntryQuestion, **options: Any) -> Row:
-        if done:
-            raise KeyboardInterrupt
-        done.append(asked.point.network)
-        return entered(asked)
-
-    out = tmp_path / "rows.jsonl"
-    monkeypatch.setattr(command, "entered", interrupted)
-    assert cli.main(["study", "challenge", "vdnn-all", "--jobs", "1", "--out", str(out)]) == 130
-    assert "goes on from" in capsys.readouterr().err and len(read(out)[0]) == 1
 
 
 @pytest.mark.parametrize(

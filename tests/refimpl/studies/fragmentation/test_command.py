@@ -93,14 +93,6 @@ def test_workspaces_are_blocks_of_the_pool(refimpl: Command) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["googlenet", "resnet50:superneurons"])
-def test_forked_networks_too(refimpl: Command, name: str) -> None:
-    said = refimpl("study", "fragmentation", name, "--batch", 4, "--policy", "all", "--json")
-    rows = json.loads(said.out)["rows"]
-    assert said.status == 0 and len(rows) == 14 and all(row["pool_bytes"] >= row["ideal_bytes"] for row in rows)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("draw", "title"), [("map", "what is lost to holes"), ("bars", "beyond the ideal")])
 def test_pictures(refimpl: Command, tmp_path: Path, draw: str, title: str) -> None:
     path = tmp_path / "pool.svg"

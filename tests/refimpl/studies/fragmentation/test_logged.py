@@ -21,7 +21,7 @@ def test_every_allocator_gets_the_least_pool_that_was_found(refimpl: Command) ->
     assert [row["allocator"] for row in rows] == list(ALLOCATORS)
     events = read_rmm(LOG)
     for row in rows:
-        assert row["fits"] and row["pool_bytes"] >= row["ideal_bytes"] > 0
+        assert row["pool_bytes"] >= row["ideal_bytes"] > 0
         assert replay(events, ALLOCATORS[row["allocator"]].open(row["pool_bytes"])).fits
 
 
@@ -30,16 +30,13 @@ def test_holes_cost_what_they_cost(refimpl: Command, tmp_path: Path) -> None:
     events = [LoggedEvent("allocate", p, UNIT) for p in (1, 2, 3)]
     events += [LoggedEvent("free", p, UNIT) for p in (1, 3)] + [LoggedEvent("allocate", 4, 2 * UNIT)]
     write_rmm(tmp_path / "holes.csv", events)
-    said = refimpl("study", "fragmentation", tmp_path / "holes.csv", "--allocator", "best-fit", "--json")
-    (row,) = json.loads(said.out)["allocators"]
+    said = refimpl("study", "fragmentation", tmp_path / "holes.csv", "--json")
+    row = next(one for one in json.loads(said.out)["allocators"] if one["allocator"] == "best-fit")
     assert (row["ideal_bytes"], row["pool_bytes"]) == (3 * UNIT, 4 * UNIT)
-    said = refimpl("study", "fragmentation", tmp_path / "holes.csv", "--allocator", "best-fit", "--size", 3 * UNIT)
-    assert said.status == 3 and "no: 1 not, the first in line 7" in said.out
 
 
 @pytest.mark.parametrize("sizes", [[2**60 + 1], [10**400], [2**59, 2**59, 1], [5, 2**60]])
 def test_a_log_of_more_than_any_memory_is_refused(wrong: Wrong, tmp_path: Path, sizes: list[int]) -> None:
     """Once the search for the least pool never ended."""
     write_rmm(tmp_path / "huge.csv", [LoggedEvent("allocate", i, nbytes) for i, nbytes in enumerate(sizes)])
-    for options in ((), ("--size", "1GiB")):
-        assert lacks(wrong("study", "fragmentation", tmp_path / "huge.csv", *options), "2^60", 1 + len(sizes)) == []
+    assert lacks(wrong("study", "fragmentation", tmp_path / "huge.csv"), "2^60", 1 + len(sizes)) == []

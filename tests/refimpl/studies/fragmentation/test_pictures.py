@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from matplotlib.patches import Rectangle
 
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED, BestFit
-from refimpl.memory.allocation_trace import TraceEvent, ideal, rounded
+from refimpl.memory.allocation_trace import TraceEvent, rounded
 from refimpl.names.networks import build
 from refimpl.planner import Program, plan
 from refimpl.report import style
@@ -91,15 +90,6 @@ def test_every_block_is_drawn_where_it_lay_as_long_as_it_lived() -> None:
             assert np.allclose(found[colour], corners_of)
 
 
-def test_no_two_blocks_of_a_panel_overlap() -> None:
-    for axes in drawn().axes[4:8]:
-        every = [box for found in boxes(axes).values() for box in found]
-        assert len(every) == sum(event.nbytes > 0 for event in program().allocation_trace())
-        for k, (left, right, bottom, top) in enumerate(every):
-            for l2, r2, b2, t2 in every[k + 1 :]:
-                assert right <= l2 or r2 <= left or top <= b2 + 1e-9 or t2 <= bottom + 1e-9
-
-
 def test_a_pool_of_the_ideal_size_shows_what_had_no_hole() -> None:
     """AlexNet, conv, best fit: d(conv2) needs 91.12 MiB in step 21, and the largest hole is at 0."""
     axes = drawn().axes[0]
@@ -151,13 +141,6 @@ def test_a_trace_without_steps_counts_events() -> None:
     assert [text.get_text() for text in figure.axes[1].texts] == ["a", "b", "c", "e"]
 
 
-def test_steps_are_a_unit_wide() -> None:
-    events = program().allocation_trace()
-    places = moments(events)
-    assert np.all(np.diff(places) > 0)
-    assert all(abs(place - event.step) < 0.5 for place, event in zip(places, events, strict=False))
-
-
 def rows() -> list[PoolRow]:
     return list(study(build("tiny-vgg:vdnnpp", 8), MACHINES["gtx-970"]))
 
@@ -177,23 +160,3 @@ def test_bars_are_as_high_as_the_figures() -> None:
     assert [text.get_text() for text in legend.get_texts()] == [*HEURISTICS, PLANNED]
     alone = bars_picture([row for row in found if row.policy == "none"], "tiny")
     assert [axes.get_title(loc="left") for axes in alone.axes] == ["nothing is prefetched"]
-
-
-def test_percentages_are_short() -> None:
-    assert [percent(x) for x in (0, 0.046, 0.4, 9.9, 9.96, 42.93)] == ["0", "0.05", "0.4", "9.9", "10", "43"]
-
-
-def test_the_same_file_again(tmp_path: Path) -> None:
-    for name in ("one.svg", "two.svg"):
-        events = not_monotone()
-        style.save(sizes_picture(events, BestFit(), [9 * UNIT, 10 * UNIT], "Not monotone", "s"), tmp_path / name)
-    one, two = ((tmp_path / name).read_bytes() for name in ("one.svg", "two.svg"))
-    assert one == two and b"4.5 KiB: all of it fits" in one and b"5 KiB: fails" in one
-
-
-def test_where_everything_fits_nothing_is_marked() -> None:
-    events = [TraceEvent(0, UNIT), TraceEvent(0, 0)]
-    figure = sizes_picture(events, BestFit(), [ideal(events)], "t", "s", (UNIT, "units"))
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["1 units: all of it fits"]
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["free", "ideal"]

@@ -15,9 +15,8 @@ import refimpl
 from refimpl import cli
 from refimpl.points.many_plans import Row
 from refimpl.studies.grid import grid
-from refimpl.studies.grid.grid import StudyError, points, study
+from refimpl.studies.grid.grid import study
 from refimpl.studies.grid.rows import FIELDS, GridPoint, fingerprint, row
-from tests.messages import raises_naming
 
 ROOT = Path(__file__).parents[4]
 SETUPS, BUDGETS = ["baseline", "vdnn-dyn", "superneurons"], [0.6, "least+50%"]
@@ -38,18 +37,6 @@ def test_a_row_for_each_point_of_the_product_in_its_order() -> None:
         [machine, str(budget), setup] for machine in ("titan-x", "k40c") for budget in BUDGETS for setup in SETUPS
     ]
     assert all([*one] == [*FIELDS] for one in rows)
-
-
-def test_a_row_says_what_the_program_says() -> None:
-    (one,) = study(["tiny-vgg"], ["superneurons"], budgets=[0.6], batches=[16])
-    network = refimpl.networks.build("tiny-vgg", 16)
-    program = refimpl.plan(network, "superneurons", "titan-x", 0.6)
-    fastest = refimpl.plan(network, "baseline", "titan-x")
-    assert one["fits"] and one["why"] is None and one["batch"] == 16
-    assert one["budget_bytes"] == program.budget and one["peak_bytes"] == program.peak_bytes
-    assert one["slow_down"] == pytest.approx(program.planned_seconds / fastest.planned_seconds)
-    assert one["again"] == program.counts.recomputed_layers > 0
-    assert one["offloaded_bytes"] == program.counts.offloaded_bytes
 
 
 def test_what_does_not_fit_and_what_is_refused_have_rows_that_say_why() -> None:
@@ -112,12 +99,6 @@ def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytes
     assert [json.loads(line) for line in out.read_text().splitlines()] == rows
     planned.clear()
     assert small(out=out) == rows and not planned
-
-
-def test_another_version_is_planned_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    key = GridPoint("tiny-vgg", "baseline", "titan-x").key
-    monkeypatch.setattr(refimpl, "__version__", "9")
-    assert GridPoint("tiny-vgg", "baseline", "titan-x").key != key
 
 
 @pytest.mark.parametrize(
@@ -189,13 +170,6 @@ def test_rows_as_csv(all_kinds: tuple[Path, list[Row]], capsys: Any) -> None:
 @pytest.mark.slow
 def test_processes_find_the_same_rows(tmp_path: Path) -> None:
     assert without_seconds(small(jobs=2, out=tmp_path / "rows")) == without_seconds(small())
-
-
-def test_what_is_no_list_is_refused() -> None:
-    with raises_naming(StudyError, "networks", "vgg16"):
-        points("vgg16", ["baseline"])  # type: ignore[arg-type]
-    with raises_naming(StudyError, "setups"):
-        points(["vgg16"], [])
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
 
 from refimpl.points.many_plans import Row, RowsError
-from refimpl.report import style
-from refimpl.studies.drawing import OTHER_COLOURS, PAPER_COLOURS
+from refimpl.studies.drawing import PAPER_COLOURS
 from refimpl.studies.grid.grid import study
 from refimpl.studies.grid.pictures import drawn, factors, looks, profile_line, setups_of, unbeaten
 from refimpl.studies.grid.rows import FIELDS
@@ -51,11 +49,6 @@ def test_slow_downs_have_a_panel_a_case_a_line_a_setup_and_bands(rows: list[Row]
     assert all(row["slow_down_low"] <= row["slow_down_high"] for row in mine)
 
 
-def test_without_intervals_there_are_no_bands(rows: list[Row]) -> None:
-    plain = [row | {"slow_down_low": None, "slow_down_high": None} for row in rows]
-    assert not any(one.collections for one in drawn("slow-down", plain).axes)
-
-
 def row(setup: str, budget: str, slow_down: float | None) -> Row:
     return {
         "network": "n", "batch": 1, "machine": "m", "setup": setup, "budget": budget, "budget_bytes": 1 << 20,
@@ -84,17 +77,6 @@ def test_a_paper_has_one_colour_and_its_setups_differ() -> None:
     assert found["dtr"]["color"] != found["chen-sqrt"]["color"]
 
 
-def test_a_setup_of_ones_own_is_bold() -> None:
-    found = looks(["vdnn-all", "dtr", "folder/mine.py:MINE join=no"])
-    wide = {setup: look["linewidth"] for setup, look in found.items()}
-    assert wide["folder/mine.py:MINE join=no"] > wide["dtr"] == wide["vdnn-all"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_row_is_enough(rows: list[Row], kind: str, tmp_path: Path) -> None:
-    style.save(drawn(kind, [one for one in rows if one["fits"]][:1]), tmp_path / "one.svg")
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_cases_are_the_first_twenty(kind: str) -> None:
     many = [row("a", "1", 1.2) | {"network": f"n{number}"} for number in range(22)]
@@ -108,29 +90,11 @@ def test_rows_of_which_none_fits_are_one_line(given: list[Row]) -> None:
         drawn("heat-map", given)
 
 
-def test_rows_without_a_field_are_one_line() -> None:
-    lacking = row("a", "1", 1.0)
-    del lacking["peak_bytes"]
-    with raises_naming(RowsError, "peak_bytes"):
-        drawn("memory", [lacking])
-
-
 def test_rows_of_another_command_are_one_line(tmp_path: Path, refimpl: Command) -> None:
     (tmp_path / "front.jsonl").write_text('{"key": "a", "network": "lenet", "batch": 2}\n')
     said = refimpl("study", tmp_path / "front.jsonl")
     assert said.status == 2 and said.err.count("\n") == 1 and lacks(said.err, "setup", "--csv") == []
     assert refimpl("study", tmp_path / "front.jsonl", "--csv").out == "key,network,batch\na,lenet,2\n"
-
-
-@pytest.mark.slow
-def test_the_command_draws_a_study_and_a_file_of_rows(tmp_path: Path, refimpl: Command) -> None:
-    path = tmp_path / "grid.toml"
-    path.write_text('networks = ["tiny-vgg"]\nsetups = ["vdnn-all"]\nbatches = [4]\n')
-    assert refimpl("study", path, "--jobs", 1, "--picture", tmp_path / "a.png").status == 0
-    said = refimpl("study", path.with_suffix(".jsonl"), "--draw", "profile", "--picture", tmp_path / "b.svg")
-    assert said.status == 0 and lacks(said.out, tmp_path / "b.svg") == []
-    assert (tmp_path / "a.png").stat().st_size > 5000 and "vdnn-all" in (tmp_path / "b.svg").read_text()
-    assert refimpl("study", tmp_path / "none.jsonl").status == 2
 
 
 def test_a_long_table_is_cut_and_says_so(tmp_path: Path, refimpl: Command) -> None:
@@ -139,15 +103,3 @@ def test_a_long_table_is_cut_and_says_so(tmp_path: Path, refimpl: Command) -> No
     (tmp_path / "rows.jsonl").write_text("\n".join(lines) + "\n")
     said = refimpl("study", tmp_path / "rows.jsonl")
     assert said.status == 0 and "and 2 rows more" in said.out and said.out.count("n(1)") == 60
-
-
-def test_a_projector_shows_the_colours_of_papers() -> None:
-    """WCAG 2.2, 1.4.11: a line is seen where it and the background differ by a contrast of 3."""
-
-    def luminance(colour: str) -> float:
-        parts = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in to_rgb(colour)]
-        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
-
-    colours = [*PAPER_COLOURS.values(), *OTHER_COLOURS]
-    assert min(1.05 / (luminance(colour) + 0.05) for colour in colours) >= 3
-    assert len({*PAPER_COLOURS.values(), *OTHER_COLOURS}) == len(PAPER_COLOURS) + len(OTHER_COLOURS)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from refimpl.points.many_plans import RowsError
-from refimpl.report import style
 from refimpl.studies.grid import many_points
 from refimpl.studies.grid.grid import study
 from refimpl.studies.grid.over_budget import Curves, Line, best, budgets_between, distance, gain, picture, with_smaller
@@ -105,11 +104,3 @@ def test_lines_are_named_and_step_where_a_budget_begins_and_where_a_bound_ends()
     assert lines["combined"].get_drawstyle() == "steps-post" and lines["lower bound"].get_drawstyle() == "steps-pre"
     assert [*np.asarray(lines["combined"].get_xdata())][:-1] == BUDGETS, "the last step goes on to the right end"
     assert axes.get_ylim()[0] < 1
-
-
-def test_the_same_picture_twice_is_the_same_file(tmp_path: Path) -> None:
-    for name in ("a.svg", "b.svg"):
-        style.save(picture(CURVES), tmp_path / name)
-    text = (tmp_path / "a.svg").read_text()
-    assert text == (tmp_path / "b.svg").read_text()
-    assert "budget (GiB)" in text and "least that one step needs" in text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from refimpl.points.many_plans import Row, read
+from refimpl.points.many_plans import read
 from refimpl.studies.grid.grid import study
 from refimpl.studies.grid.rows import GridPoint
 from tests.messages import lacks
@@ -50,10 +49,6 @@ def until_rows(out: Path, rows: int) -> None:
         time.sleep(0.02)
 
 
-def rows_of(out: Path) -> dict[str, Row]:
-    return {key: row | {"planning_seconds": 0} for key, row in read(out)[0].items()}
-
-
 @pytest.mark.slow
 def test_a_second_study_on_a_file_is_refused_and_ctrl_c_keeps_the_rows(tmp_path: Path, refimpl: Command) -> None:
     path, out = grid(tmp_path, ("vgg16", "resnet50"), 6), tmp_path / "rows"
@@ -65,31 +60,6 @@ def test_a_second_study_on_a_file_is_refused_and_ctrl_c_keeps_the_rows(tmp_path:
     _, err = first.communicate(timeout=60)
     kept = len(read(out)[0])
     assert first.returncode == 130 and err.count("\n") == 1 and lacks(err, kept, out) == [] and kept >= 3
-
-
-@pytest.mark.campaign
-def test_a_study_killed_twenty_times_ends_with_the_rows_of_one_that_was_not(tmp_path: Path) -> None:
-    path, chance, kept = grid(tmp_path, ("lenet", "tiny-vgg", "alexnet", "vgg11"), 5), random.Random(1), list[int]()
-    whole, out = tmp_path / "whole", tmp_path / "killed"
-    began, process = time.monotonic(), begun(path, whole)
-    until_rows(whole, 1)
-    start = time.monotonic() - began
-    assert process.wait() == 0
-    seconds = time.monotonic() - began
-    while len(kept) < 20:
-        process = begun(path, out)
-        try:
-            process.wait(chance.uniform(start / 2, start + (seconds - start) / 6))
-            assert rows_of(out) == rows_of(whole)
-            out.unlink()  # it was done before it was killed: once more, from nothing
-        except subprocess.TimeoutExpired:
-            chance.choice((os.kill, os.killpg))(process.pid, signal.SIGKILL)  # alone, or with its workers
-            process.communicate()
-            kept.append(out.read_bytes().count(b"\n") if out.exists() else 0)
-    print(f"killed with {', '.join(map(str, kept))} of {len(rows_of(whole))} rows; one run took {seconds:.0f} s")
-    assert any(kept)
-    assert begun(path, out).wait() == 0
-    assert rows_of(out) == rows_of(whole)
 
 
 @pytest.mark.parametrize("setup", ["baseline", "vdnn-all", "vdnnpp-dyn", "superneurons", "accudnn"])
@@ -249,14 +219,3 @@ def test_a_file_that_cannot_be_written_is_named_before_anything_is_planned(
     monkeypatch.setattr("refimpl.studies.grid.many_points.row", None)
     said = refimpl("study", "grid.toml", "--jobs", 1, "--out", out)
     assert said.status == 2 and said.err.count("\n") == 1 and lacks(said.err, out) == []
-
-
-@pytest.mark.parametrize("empty", ["networks = []", "setups = []", "budgets = []", "batches = []"])
-def test_an_empty_product_is_one_line(tmp_path: Path, refimpl: Command, empty: str) -> None:
-    lists = {"networks": '["lenet"]', "setups": '["baseline"]'} | {empty.partition(" ")[0]: "[]"}
-    path = tmp_path / "grid.toml"
-    path.write_text("".join(f"{name} = {value}\n" for name, value in lists.items()))
-    said = refimpl("study", path)
-    assert (
-        said.status == 2 and said.err.count("\n") == 1 and lacks(said.err, empty.partition(" ")[0], "one or more") == []
-    )

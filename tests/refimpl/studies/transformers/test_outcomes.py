@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,6 @@ from refimpl.studies.transformers.outcome_tables import (
     traffic_table,
 )
 from refimpl.studies.transformers.outcomes import (
-    NETWORKS,
     POLICIES,
     SHARES,
     Question,
@@ -41,12 +38,9 @@ from refimpl.studies.transformers.outcomes import (
 )
 from refimpl.studies.transformers.probability_maps import (
     PROBABILITIES_AGAIN,
-    TwoPlans,
     compared,
     maps_table,
-    setups,
 )
-from refimpl.studies.transformers.probability_maps import SHARES as MAP_SHARES
 
 ROOT = Path(__file__).parents[4]
 TINY, MACHINE = {"tiny-gpt": 64}, "rtx-4090"
@@ -212,48 +206,3 @@ def test_options_that_make_no_sense_are_refused_in_a_line(words: list[str], caps
     assert cli.main(["study", "transformers", *words]) != 0
     said = capsys.readouterr()
     assert said.out == "" and len(said.err.strip().splitlines()) == 1
-
-
-def bar(steps: list[Any]) -> Callable[[str, int], Any]:
-    """In place of `progress`: how many steps it is to have, then what is announced."""
-
-    def progress(_: str, count: int) -> Any:
-        steps.append(count)
-        return nullcontext(steps.append)
-
-    return progress
-
-
-def by_hand(name: str, batch: int, machine: str, effort: int, watch: Callable[[str], None]) -> list[TwoPlans]:
-    """In place of planning: the numbers say what was asked."""
-    watch(f"{name}, {machine}")
-    return [TwoPlans("vdnn-all", share, 2**30, 1.0 + effort, float(batch), 3, 4, 12) for share in (0.5, None)]
-
-
-def test_maps_of_every_network_on_every_machine(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps: list[Any] = []
-    monkeypatch.setattr(command, "compared", by_hand)
-    monkeypatch.setattr(command, "progress", bar(steps))
-    networks = ("--network", "gpt2", "--network", "bert-base", "--network", "gpt2")
-    words = [
-        "study",
-        "transformers",
-        "--maps",
-        *networks,
-        "--machine",
-        "h100",
-        "--machine",
-        "a100-80g",
-        "--effort",
-        "7",
-    ]
-    assert cli.main([*words, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    asked = [(one["network"], one["batch"], one["machine"]) for one in found]
-    assert asked == [(name, NETWORKS[name], on) for name in ("gpt2", "bert-base") for on in ("h100", "a100-80g")]
-    assert [one["plans"][0]["workspace"] for one in found] == [8.0] * 4
-    assert steps[0] == 4 * len(MAP_SHARES) * len(setups()) and len(steps) == 5
-    assert cli.main(words) == 0
-    assert "bert-base(16) on a100-80g" in capsys.readouterr().out

@@ -111,17 +111,6 @@ def test_a_program_per_block_is_safe_and_smaller_and_runs_each_block_again_once(
     assert again.counts.offloaded_bytes == whole.counts.recomputed_layers == 0
 
 
-def test_attention_again_drops_what_attention_makes_and_runs_nothing_else() -> None:
-    network = small_gpt(6, batch=16)
-    whole, again = (
-        refimpl.plan(network, setup(YARDSTICKS[name]), MACHINE) for name in ("everything kept", "attention again")
-    )
-    again.verify()
-    dropped = [tensor.name for tensor, fate in again.fates.items() if fate.name == "drop"]
-    assert dropped == [layer.y.name for layer in network.layers if layer.kind == "attention"]
-    assert again.counts.recomputed_layers == 6 and again.peak_bytes < whole.peak_bytes
-
-
 def test_probabilities_would_be_heads_times_tokens_over_channels_units() -> None:
     found = probabilities(small_gpt(batch=4), MACHINE)
     assert found is not None and found.units == 2 * 16 / 8 and found.nbytes == 4 * 4 * 2 * 16 * 16
@@ -137,13 +126,3 @@ def test_training_by_a_yardstick_gives_the_same_bits(yardstick: str) -> None:
     program = refimpl.plan(network, setup(YARDSTICKS[yardstick]), MACHINE)
     assert program.counts.recomputed_layers
     assert differing(trained(program, 2)[1], plain_training(program, 2)) == []
-
-
-def test_a_branch_of_one_layer_makes_a_block_of_two() -> None:
-    b = Builder("net", (2, 4, 8, 8))
-    x = b.conv(4, 3, pad=1)
-    b.join(b.relu(after=x), x)
-    b.fc(3)
-    b.softmax()
-    (block,) = blocks(b.build())
-    assert block.before is x and [layer.kind for layer in block.layers] == ["relu", "join"]

@@ -7,7 +7,6 @@ import pytest
 import refimpl
 from refimpl.accudnn.tuner import Gradient
 from refimpl.machine import MACHINES, Ring
-from refimpl.network.data_parallel import buckets
 from refimpl.network.network import BUCKET_BYTES
 from refimpl.studies.tune.cluster import Cluster, gradients_of
 
@@ -44,11 +43,6 @@ def test_every_gradient_is_ready_before_the_iteration_ends() -> None:
     gradients = gradients_of(program, program.simulate())
     assert len(gradients) == len(list(program.network.parameters()))
     assert gradients == sorted(gradients) and 0 < gradients[0].ready < gradients[-1].ready < program.planned_seconds
-
-
-def test_a_bucket_is_closed_by_the_gradient_that_fills_it() -> None:
-    assert list(buckets([5, 5, 40, 1, 1], int, 10)) == [[5, 5], [40], [1, 1]]
-    assert list(buckets([5, 5, 40], int, None)) == [[5, 5, 40]]
 
 
 def test_overlap_hides_all_but_the_last_bucket() -> None:

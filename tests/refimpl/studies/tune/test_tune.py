@@ -11,7 +11,6 @@ import pytest
 from refimpl.backend import Trainer, data
 from refimpl.cli.shared_options import RATE, rate
 from refimpl.cli.tuned_file import tuned_file
-from refimpl.machine.measured_profile import Copies, Profile
 from refimpl.names.networks import build
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong
@@ -53,17 +52,6 @@ def test_the_document(refimpl: Command) -> None:
     assert many["scaling"] < few["scaling"] < 1 and many["learning"]["global_batch"] == 1000 * best["batch"]
 
 
-@pytest.mark.slow
-def test_the_picture_marks_what_matters(refimpl: Command, tmp_path: Path) -> None:
-    path = tmp_path / "curve.svg"
-    said = refimpl(*TINY, "--picture", path)
-    assert said.status == 0 and f"Picture: {path}" in said.out
-    drawn = path.read_text(encoding="utf-8")
-    for words in ("(simulated)", "b*", "knee", "largest", "b0, network-wide", "b0, layer-wise"):
-        assert words in drawn
-    assert "caffe" not in drawn  # not one image fits
-
-
 @pytest.mark.parametrize(
     ("text", "bytes_a_second"),
     [("10Gbit", 1.25e9), ("10 Gbit/s", 1.25e9), ("1.25GB/s", 1.25e9), ("1250000000", 1.25e9), (".5kB", 500.0)],
@@ -92,13 +80,6 @@ def test_rates(text: str, bytes_a_second: float) -> None:
 )
 def test_wrong_use_is_one_line(wrong: Wrong, options: tuple[str, ...], words: str) -> None:
     assert lacks(wrong(*TINY, *options), *words.split()) == []
-
-
-def test_a_profile_of_one_batch_is_refused(wrong: Wrong, tmp_path: Path) -> None:
-    path = tmp_path / "measured.json"
-    copies = {"out": Copies(1e-5, 1e10), "in": Copies(1e-5, 1e10)}
-    Profile("a CPU", "cpu", "2026-11-22", "lenet", 2, 1 << 30, 1e9, 1e9, copies, {}, {}).save(path)
-    assert lacks(wrong("tune", "lenet", "--machine", path, "--budget", "8MiB"), "measured.json", 2) == []
 
 
 def test_a_network_that_never_fits_is_status_3_with_the_least_budget(refimpl: Command) -> None:
