@@ -51,7 +51,7 @@ FAMILIES = (
 # -- layers ------------------------------------------------------------------------------------------------------------
 
 
-class Sizes(NamedTuple):
+class BenchSizes(NamedTuple):
     """The table of sizes: what layers read."""
 
     maps: Shape
@@ -67,7 +67,7 @@ class Sizes(NamedTuple):
     outputs: int = 4096
 
     @classmethod
-    def of(cls, gpu: bool, quick: bool) -> Sizes:
+    def of(cls, gpu: bool, quick: bool) -> BenchSizes:
         """Maps take 26 MB on a CPU (more than its cache), 411 MB on a GPU."""
         n, c, h, w = (32, 256, 112, 112) if gpu else (32, 64, 56, 56)
         many, windows = (64 if gpu else 1) // (4 if gpu and quick else 1), 8 if gpu else 2
@@ -83,28 +83,28 @@ class Sizes(NamedTuple):
 class OneLayer(NamedTuple):
     """A layer of the table: how it is added to a network whose input is of a size, with the words for it."""
 
-    add: Callable[[Builder, Sizes], object]
-    reads: str = "maps"  #: a field of `Sizes`
+    add: Callable[[Builder, BenchSizes], object]
+    reads: str = "maps"  #: a field of `BenchSizes`
     what: str = ""
     headline: bool = True  #: its forward is shown in README's short table
 
 
-def gate(b: Builder, sizes: Sizes) -> object:
+def gate(b: Builder, sizes: BenchSizes) -> object:
     x = b.conv(sizes.maps[1], 1)
     return b.mul(x, b.conv(sizes.maps[1], 1, after=b.global_pool(after=x)))
 
 
-def two(b: Builder, sizes: Sizes) -> tuple[Any, Any]:
+def two(b: Builder, sizes: BenchSizes) -> tuple[Any, Any]:
     x = b.conv(sizes.maps[1], 1)
     return x, b.conv(sizes.maps[1], 1)
 
 
-def parts(b: Builder, sizes: Sizes) -> object:
+def parts(b: Builder, sizes: BenchSizes) -> object:
     quarter = b.conv(sizes.maps[1] // 4, 1)
     return b.concat(quarter, b.conv(sizes.maps[1] - sizes.maps[1] // 4, 1))
 
 
-def mixed(b: Builder, sizes: Sizes) -> object:
+def mixed(b: Builder, sizes: BenchSizes) -> object:
     values = b.conv(768, 1)
     return b.mix(b.scores(12, causal=True, after=b.conv(2 * 768, 1)), values)
 
@@ -177,7 +177,7 @@ NO_RIVAL = ("rotary", "scores", "mix", "drop_path", "permute_channels")
 
 def layer_cases(gpu: bool, quick: bool) -> Iterator[Case]:
     """A case for each call of each layer of the table: forward, backward, and inference where it is another call."""
-    sizes = Sizes.of(gpu, quick)
+    sizes = BenchSizes.of(gpu, quick)
     for one in LAYERS:
         alone = Conventions(relu_in_place=False, input_gradient=True)
         b = Builder("bench", getattr(sizes, one.reads), alone, "int32" if one.reads == "tokens" else "float32")
@@ -198,7 +198,7 @@ def is_measured(call: Call) -> bool:
     return call.function.partition(".")[2] in wanted and call.family not in ("sgd", "elementwise")
 
 
-def layer_case(one: OneLayer, layer: Layer, call: Call, sizes: Sizes) -> Case:
+def layer_case(one: OneLayer, layer: Layer, call: Call, sizes: BenchSizes) -> Case:
     """One call, bound to arrays of its own for each argument."""
     family, _, name = call.function.partition(".")
     largest = max(call.operands, key=lambda tensor: tensor.nbytes)
@@ -287,7 +287,7 @@ def by_twin(device: Device, make: Callable[..., Any], layer: Layer, call: Call) 
 
 def other_cases(gpu: bool, quick: bool) -> Iterator[Case]:
     """What no layer calls by itself: filling, copying and adding, and the optimisers' updates."""
-    one, weights = Sizes.of(gpu, quick).maps, (4096, 25088 if gpu else 1024)
+    one, weights = BenchSizes.of(gpu, quick).maps, (4096, 25088 if gpu else 1024)
     case = partial(other_case, "elementwise")
     yield case("fill", partial(elementwise.fill, value=0.0), [one], lambda x: x.fill(0), lambda x: x.zero_())
     yield case("copy", elementwise.copy, [one] * 2, lambda x, y: np.copyto(y, x), lambda x, y: y.copy_(x), True)

@@ -20,13 +20,6 @@ def test_attention_is_measured_beside_both_paths(torch: Any) -> None:
     assert all(row.ours > 0 and row.theirs > 0 for row in rows)
 
 
-@pytest.mark.slow
-def test_a_block_learns_the_same_in_both(torch: Any) -> None:
-    """The measurement refuses losses that differ."""
-    row = measuring.of_block(1, tokens=8, width=16, heads=2)
-    assert (row.what, row.path) == ("a block of GPT-2, 1×8×16, an iteration", MODULE) and row.ratio > 0
-
-
 def test_the_page_says_what_is_met_and_what_is_missed(tmp_path: Path) -> None:
     page = tmp_path / "docs" / "speed.md"
     page.parent.mkdir()

@@ -9,11 +9,11 @@ import pytest
 
 from refimpl.machine.devices import Cpu
 from refimpl.studies.bench import cases
-from refimpl.studies.bench.cases import Sizes, layer_cases, other_cases
+from refimpl.studies.bench.cases import BenchSizes, layer_cases, other_cases
 from refimpl.studies.bench.kernels import Case
 
 WIDE = (1, 3 * 768, 8, 1)
-SMALL = Sizes(
+SMALL = BenchSizes(
     maps=(2, 32, 6, 6), inputs=(2, 64, 1, 1), tokens=(2, 8), embedded=(2, 16, 8, 1), words=50, attended=WIDE,
     images=WIDE, packed=WIDE, rows=(8, 10, 1, 1), pixels=(2, 5, 6, 6), outputs=7,
 )  # fmt: skip
@@ -21,7 +21,7 @@ SMALL = Sizes(
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
-    monkeypatch.setattr(Sizes, "of", lambda gpu, quick: SMALL)
+    monkeypatch.setattr(BenchSizes, "of", lambda gpu, quick: SMALL)
     return [*layer_cases(False, True), *other_cases(False, True)]
 
 

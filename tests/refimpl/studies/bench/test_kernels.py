@@ -7,7 +7,6 @@ import os
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from kernels.checks.conv_shape import PASSES, ConvShape
 from kernels.fast import conv
 from kernels.targets.launch import REGISTRY, KernelLaunch
 from refimpl.cli import main
-from refimpl.machine.devices import Cpu, NoDevice, device_at_hand
+from refimpl.machine.devices import Cpu
 from refimpl.machine.timing import Run, by
 from refimpl.report.markdown import put_between
 from refimpl.studies.bench import kernels as bench
@@ -148,18 +147,6 @@ def test_a_quick_bench_is_smaller_and_a_gpus_is_larger() -> None:
     assert len(maps) > 60 and all(here[key] <= there[key] and quick[key] <= quick_there[key] for key in maps)
 
 
-def test_no_gpu_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from kernels.targets import gpu
-
-    monkeypatch.setattr(gpu, "why_not", lambda: "no driver")
-    with pytest.raises(NoDevice):
-        device_at_hand("gpu")
-    assert device_at_hand(None).kind == "cpu"
-    assert main(["bench", "--device", "gpu"]) == 4
-    said = capsys.readouterr()
-    assert said.out == "" and said.err == "refimpl bench: no kernel can run on a GPU here: no driver\n"
-
-
 def test_the_probe_names_the_device(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--device", "cpu", "--probe"]) == 0
     name = capsys.readouterr().out.strip()
@@ -215,27 +202,3 @@ def test_the_markers_are_where_the_bench_writes(path: str) -> None:
     names = ["bench gpu"] if "gpu" in path else ["bench cpu"] if "speed" in path else ["bench gpu"]
     for name in names:
         assert put_between(text, name, "x")
-
-
-def test_a_run_measures_each_case_and_judges_what_was_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A case that no algorithm serves has no row; a quick run, or one of a family, is judged less."""
-    made = {"gemm": result(ours=40.0), "sgd": result("sgd", "rest", 12.0), "conv": None}
-    given = [Case(family, "x", "1", "GB/s", 1.0, lambda _: ({}, {})) for family in made]
-    budgets: list[float] = []
-
-    def measure(device: Any, case: Case, budget: float) -> Any:
-        budgets.append(budget)
-        return made[case.family]
-
-    monkeypatch.setattr(bench, "measure", measure)
-    monkeypatch.setattr(bench, "launch_cost", lambda device: result("launch", "cost", 1.0))
-    heard: list[str] = []
-    whole = bench.run(Cpu(), given, 0.6, False, heard.append)
-    assert heard == ["gemm x", "sgd x", "conv x", "launch"] and budgets == [0.6] * 3
-    assert [one.family for one in whole.results] == ["gemm", "sgd", "launch"]
-    kinds = [target for target in bench.TARGETS if target.kind == "cpu"]
-    assert len(whole.targets) == len(kinds) and whole.targets_note == bench.targets_apply(Cpu()) and whole.seconds > 0
-    few = bench.run(Cpu(), given[:1], 0.6, False, heard.append, with_launch_cost=False)
-    assert [one["verdict"] for one in few.targets] == ["met"] and [one.family for one in few.results] == ["gemm"]
-    quick = bench.run(Cpu(), given, 0.1, True, heard.append)
-    assert quick.targets == [] and quick.quick and not whole.quick

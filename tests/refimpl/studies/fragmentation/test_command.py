@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -82,25 +81,6 @@ def test_the_budget_makes_the_preset_fit_exactly(refimpl: Command) -> None:
 def test_the_own_order_names_the_machine_it_is_for(refimpl: Command) -> None:
     said = refimpl(*TINY, "--own-order", "--policy", "all", "--machine", "titan-x")
     assert "which copies were done: these pools are for titan-x" in " ".join(said.out.split())
-
-
-def test_workspaces_are_blocks_of_the_pool(refimpl: Command) -> None:
-    least, fast = (
-        json.loads(refimpl(*TINY, "--policy", "all", "--algorithms", algorithms, "--json").out)
-        for algorithms in ("memory", "performance")
-    )
-    assert fast["rows"][0]["ideal_bytes"] > least["rows"][0]["ideal_bytes"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("draw", "title"), [("map", "what is lost to holes"), ("bars", "beyond the ideal")])
-def test_pictures(refimpl: Command, tmp_path: Path, draw: str, title: str) -> None:
-    path = tmp_path / "pool.svg"
-    said = refimpl(*TINY, "--policy", "none", "--policy", "conv", "--picture", path, "--draw", draw)
-    assert said.status == 0 and f"Picture: {path}" in said.out
-    drawn = path.read_text(encoding="utf-8")
-    assert title in drawn and "tiny-vgg:vdnnpp, batch 8 · " in drawn and "vDNN's synchronous order · gtx-970" in drawn
-    assert ("· conv · prefetch, then dX ·" in drawn) == (draw == "map")
 
 
 def test_addresses_fixed_beforehand_are_no_heuristic_unless_they_are_wanted() -> None:

@@ -113,18 +113,6 @@ def test_ideal_pool_and_tries_are_written_on_it() -> None:
     assert titles[3] == "alive: 470.2 MiB at most, the ideal"
 
 
-def test_kinds_are_told_apart() -> None:
-    kinds = {look(event) for event in program().allocation_trace() if event.nbytes}
-    assert kinds == {"stays", "comes and goes", "gradient map", "weight gradient"}
-    assert {look(event) for event in program("none").allocation_trace() if event.nbytes} == kinds - {"comes and goes"}
-    assert look(TraceEvent(0, 4, kind="workspace")) == "workspace"
-    (legend,) = drawn("none").legends
-    words = [text.get_text() for text in legend.get_texts()]
-    assert words == [
-        "stays", "gradient map", "weight gradient", "free", "ideal", "the refused block, on the largest hole"
-    ]  # fmt: skip
-
-
 def test_a_trace_without_steps_counts_events() -> None:
     events = not_monotone()
     assert list(moments(events)) == list(range(9))

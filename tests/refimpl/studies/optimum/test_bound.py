@@ -158,11 +158,3 @@ def test_a_rebuild_takes_an_algorithm_whose_workspace_fits_beside_its_operands()
     assert fastest.workspace_bytes > budget // 4 and slower.workspace_bytes < 1 << 20
     assert found[1] - found[0] == pytest.approx(slower.seconds - fastest.seconds)
     assert rebuild_seconds(conv2, Context(network, TITAN_X, network.resident_bytes)) == float("inf")
-
-
-@pytest.mark.slow
-def test_a_bound_at_the_time_limit_is_a_bound() -> None:
-    network, budget = build("alexnet", 256), 1402 << 20
-    short, long = lower_bound(network, TITAN_X, budget, 0.01), lower_bound(network, TITAN_X, budget)
-    assert short is not None and long is not None and not short.proved and long.proved
-    assert floor_seconds(network, TITAN_X) <= short.seconds < long.seconds

@@ -49,7 +49,7 @@ def by_plain_loop(network: Network, budget: int, names: list[str]) -> float | No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mebibytes", [1340, pytest.param(1500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mebibytes", [1340])
 def test_it_finds_what_a_plain_loop_finds(alexnet: Network, mebibytes: int) -> None:
     found = exhaustive(alexnet, TITAN_X, mebibytes * MIB, knobs=FEW_KNOBS, most=3)
     names = [tensor.name for tensor in found.enumerated]
@@ -76,7 +76,7 @@ def test_the_smallest_networks_need_no_limit(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kinds", some(SMALLEST, *SMALLEST[::3]), ids="-".join)
+@pytest.mark.parametrize("kinds", some(SMALLEST, SMALLEST[0], SMALLEST[-1]), ids="-".join)
 def test_the_smallest_networks_have_a_bound_and_an_optimum(kinds: tuple[str, ...]) -> None:
     """Their maps may be none at all, or one that no step reads: a softmax's backward updates it in place."""
     for conventions in CONVENTIONS:

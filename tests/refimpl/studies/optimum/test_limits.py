@@ -14,24 +14,13 @@ MACHINE = ("--machine", "titan-x", "--bound")
 
 @pytest.mark.slow
 def test_bound_enumeration_and_policies_are_in_order(refimpl: Command) -> None:
-    asked = (
-        "compare",
-        "alexnet",
-        "--batch",
-        256,
-        "--budget",
-        "1340MiB",
-        "--enumerate",
-        2,
-        "--set",
-        "effort=60",
-        *MACHINE,
-    )
+    asked = ("compare", "alexnet", "--batch", 256, "--budget", "1340MiB", "--enumerate", 1, "--set", "effort=10")
+    asked += MACHINE
     *policies, found = json.loads(refimpl(*asked, "--json").out)
     bound, floor = found["bound"]["seconds"], found["floor_seconds"]
     assert floor < bound <= found["enumerated"]["seconds"] and found["bound"]["proved"]
     assert found["single_step_bytes"] < 1340 << 20
-    assert len(found["enumerated"]["maps"]) == 2 and len(found["bound"]["left_out"]) >= 4
+    assert len(found["enumerated"]["maps"]) == 1 and len(found["bound"]["left_out"]) >= 4
     seconds = [one["seconds"]["iteration"] for one in policies if one["fits"]]
     assert len(seconds) > 3 and min(seconds) >= bound * (1 - 1e-6)
     alone = found["recompute_alone"]

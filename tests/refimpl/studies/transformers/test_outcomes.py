@@ -146,7 +146,7 @@ def test_who_is_fastest_and_the_mean() -> None:
 def test_the_command_keeps_rows_draws_and_writes_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    few, some = (0.2, 0.7), ("per block", "vdnn-all", "combined")
+    few, some = (0.2, 0.7), ("per block", "vdnn-all")
     monkeypatch.setattr(command, "NETWORKS", TINY)
     monkeypatch.setattr(command, "questions", partial(questions, shares=few, policies=some))
     out, picture = tmp_path / "rows.jsonl", tmp_path / "drawn.svg"

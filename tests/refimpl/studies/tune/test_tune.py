@@ -104,7 +104,9 @@ RUN = ("run", "tiny-vgg", "--backend", "cpu", "--machine", "titan-x", "--budget"
 
 
 @pytest.mark.slow
-def test_batch_rate_and_warm_up_are_the_files(refimpl: Command, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_rate_and_warm_up_are_the_files_alone(
+    refimpl: Command, wrong: Wrong, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rates = []
     step = Trainer.step
 
@@ -121,14 +123,6 @@ def test_batch_rate_and_warm_up_are_the_files(refimpl: Command, file: Path, monk
     warmup = 5 * data.synthetic((3, 32, 32), classes=10).per_epoch(tuned.batch)
     expected = [min(tuned.rate, tuned.base_rate + (tuned.rate - tuned.base_rate) * i / warmup) for i in range(3)]
     assert rates == pytest.approx(expected) and rates[0] == tuned.base_rate
-
-
-@pytest.mark.slow
-def test_the_file_of_another_network_is_refused(wrong: Wrong, file: Path) -> None:
     assert lacks(wrong("run", "lenet", "--backend", "cpu", "--tuned", file), file, "tiny-vgg", "lenet") == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("option", ["--batch", "--rate"])
-def test_what_the_file_gives_is_not_given_again(wrong: Wrong, file: Path, option: str) -> None:
-    assert lacks(wrong(*RUN, "--tuned", file, option, 8), option, file) == []
+    for option in ("--batch", "--rate"):
+        assert lacks(wrong(*RUN, "--tuned", file, option, 8), option, file) == []
