@@ -14,8 +14,8 @@ MACHINE = ("--machine", "titan-x", "--bound")
 
 @pytest.mark.slow
 def test_bound_enumeration_and_policies_are_in_order(refimpl: Command) -> None:
-    asked = ("compare", "alexnet", "--batch", 256, "--budget", "1340MiB", "--enumerate", 1, "--set", "effort=10")
-    asked += MACHINE
+    words = ["compare", "alexnet", "--batch", "256", "--budget", "1340MiB", "--enumerate", "1", "--set", "effort=10"]
+    asked = (*words, *MACHINE)
     *policies, found = json.loads(refimpl(*asked, "--json").out)
     bound, floor = found["bound"]["seconds"], found["floor_seconds"]
     assert floor < bound <= found["enumerated"]["seconds"] and found["bound"]["proved"]
