@@ -86,7 +86,7 @@ class OneLayer(NamedTuple):
     add: Callable[[Builder, BenchSizes], object]
     reads: str = "maps"  #: a field of `BenchSizes`
     what: str = ""
-    headline: bool = True  #: its forward is shown in README's short table
+    headline: bool = True  #: its forward is in the short table of the pages
 
 
 def gate(b: Builder, sizes: BenchSizes) -> object:
@@ -171,8 +171,11 @@ BY_NUMPY: Mapping[str, Callable[..., Any]] = {
     "position.backward": lambda dy, dw: np.sum(dy, axis=0, out=dw),
 }
 
-#: Twins that compute in a way that no user of PyTorch would: no rivals.
-NO_RIVAL = ("rotary", "scores", "mix", "drop_path", "permute_channels")
+#: No rivals: twins that compute in a way that no user of PyTorch would, and what PyTorch answers by a view.
+NO_RIVAL = (
+    "rotary", "scores", "mix", "drop_path", "permute_channels", "mean_loss", "softmax.backward",
+    "pixel_softmax.backward", "take", "concat.backward", "join.backward", "prepend.backward",
+)  # fmt: skip
 
 
 def layer_cases(gpu: bool, quick: bool) -> Iterator[Case]:
@@ -220,7 +223,11 @@ def layer_case(one: OneLayer, layer: Layer, call: Call, sizes: BenchSizes) -> Ca
         found: dict[str, Rival] = {}
         if call.function in BY_NUMPY and device.kind == "cpu":
             found["NumPy"] = Rival(partial(BY_NUMPY[call.function], **arguments))
-        if torch is not None and family not in NO_RIVAL and (device.kind == "cpu" or torch.cuda.is_available()):
+        if (
+            torch is not None
+            and not call.function.startswith(NO_RIVAL)
+            and (device.kind == "cpu" or torch.cuda.is_available())
+        ):
             found |= by_twin(device, make, layer, call)
         if not by_arithmetic:
             found |= plain_copy(device, largest.shape)
@@ -261,6 +268,8 @@ def by_twin(device: Device, make: Callable[..., Any], layer: Layer, call: Call) 
 
     weights = {one.weight: tensor(one.weight) for one in layer.parameters.values()}
     maps = [tensor(x) for x in layer.inputs]
+    if layer.traits.loss:  # whose twin is what PyTorch's loss reads
+        return {"PyTorch": Rival(partial(torch.softmax, maps[0], 1))}
     state = {one.name: value for one, value in weights.items()}
     state |= {one.name: tensor(one) for one in layer.statistics.values()}
     if "backward" not in call.function:
