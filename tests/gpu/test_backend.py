@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,19 +50,20 @@ LIMIT = 5e-6  # seconds of host time that an instruction may take
 
 SETUPS = {
     "baseline": setup(liveness=NetworkWide()),
-    "layer-wise": setup(),
-    "offload": setup(offload=OffloadSome()),
     "offload, one copy stream, joined": setup(
         offload=OffloadSome(early=True), prefetch=PrefetchAhead(2), copy_streams="shared", join=True
     ),
     "prefetch": setup(offload=OffloadSome(), prefetch=PrefetchAhead(3), pinned=PooledPinned()),
-    "rebuild": setup(recompute=DropSome(0.6, frugal=True)),
     "everything": setup(
         recompute=DropSome(0.4), offload=OffloadSome(0.7), prefetch=PrefetchAhead(2), cache=LastUsed(),
         pinned=PooledPinned(),
     ),
 }  # fmt: skip
-NETWORKS = {"vgg": tiny_vgg, "resnet": tiny_resnet, "inception": tiny_inception, "every option": every_option}
+#: Each kernel takes seconds to compile for an emulated GPU, which therefore has one network.
+NETWORKS: dict[str, Callable[[int], Network]] = sized(
+    {"inception": tiny_inception, "every option": every_option}, {"small": small_network}
+)
+EASY = ("conv", "relu", "pool", "join", "batchnorm", "dropout")
 
 
 def programs(network: Network, **modules: Any) -> dict[str, Program]:
@@ -74,9 +74,9 @@ def programs(network: Network, **modules: Any) -> dict[str, Program]:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_set_up_comes_to_the_same_bits(name: str) -> None:
     results = {}
-    for label, program in programs(NETWORKS[name](batch=sized(16, 2))).items():
+    for label, program in programs(NETWORKS[name](sized(16, 2))).items():
         with trainer(program, backend=BACKEND) as made:
-            losses = [made.step(*draw_batch(program.network, i)) for i in range(3)]
+            losses = [made.step(*draw_batch(program.network, i)) for i in range(sized(3, 2))]
             assert made.recounted_peak == program.peak_bytes
             results[label] = losses, made.state()
     first_losses, first = results["baseline"]
@@ -87,39 +87,22 @@ def test_every_set_up_comes_to_the_same_bits(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "algorithms"), diagonal(NETWORKS, [MemoryOptimal(), PerformanceOptimal()]))
 def test_gpu_and_cpu_agree(name: str, algorithms: Any) -> None:
-    program = least_plan(
-        NETWORKS[name](batch=sized(8, 2)), SETUPS["everything"].replace(algorithms=algorithms), MACHINE
-    )
-    losses, ours = trained(program, 3, backend=BACKEND)
-    expected_losses, expected = trained(program, 3)
+    program = least_plan(NETWORKS[name](sized(8, 2)), SETUPS["everything"].replace(algorithms=algorithms), MACHINE)
+    losses, ours = trained(program, 2, backend=BACKEND)
+    expected_losses, expected = trained(program, 2)
     np.testing.assert_allclose(losses, expected_losses, rtol=1e-4)
     for tensor, values in expected.items():
         scale = max(1e-3, float(np.abs(values).max()))
         np.testing.assert_allclose(ours[tensor] / scale, values / scale, atol=2e-4, err_msg=tensor)
 
 
-@given(networks(layers=12), setups)
-@settings(max_examples=sized(15, 5))
+@given(sized(networks(layers=12), networks(layers=6, kinds=EASY)), setups)
+@settings(max_examples=sized(15, 4))
 def test_drawn_networks_and_set_ups_come_to_the_bits_of_the_baseline(network: Network, wanted: Setup) -> None:
     program = least_plan(network, wanted.replace(algorithms=MemoryOptimal()), MACHINE)
     _, state = trained(program, 2, backend=BACKEND)
     _, plain = trained(plan(network, setup(liveness=NetworkWide()), MACHINE, 1 << 28), 2, backend=BACKEND)
     assert differing(state, plain) == []
-
-
-def test_evaluating_agrees_with_the_cpu_and_changes_nothing() -> None:
-    program = small_program()
-    images = np.concatenate([draw_batch(program.network, i)[0] for i in range(3)])[:7]
-    labels = np.concatenate([draw_batch(program.network, i)[1] for i in range(3)])[:7]
-    results = []
-    for backend in (BACKEND, "cpu"):
-        with trainer(program, backend=backend) as made:
-            made.step(*draw_batch(program.network))
-            before = made.state()
-            results.append(made.evaluate(images, labels))
-            assert differing(made.state(), before) == []
-    np.testing.assert_allclose(results[0].predictions, results[1].predictions, atol=1e-4)
-    assert results[0].loss == pytest.approx(results[1].loss, rel=1e-4)
 
 
 def test_a_checkpoint_goes_from_one_backend_to_the_other(tmp_path: Path) -> None:
@@ -139,20 +122,9 @@ def test_a_checkpoint_goes_from_one_backend_to_the_other(tmp_path: Path) -> None
         assert differing(on_the_cpu.state(), state) == []
 
 
-def test_nothing_is_allocated_in_an_iteration() -> None:
-    program = least_plan(tiny_vgg(batch=sized(32, 8)), SETUPS["everything"], MACHINE)
-    with trainer(program, backend=BACKEND) as made:
-        made.step(*draw_batch(program.network))
-        gpu.synchronize()
-        free = cuda.current_context().get_memory_info().free
-        for i in range(5):
-            made.step(*draw_batch(program.network, i))
-            assert cuda.current_context().get_memory_info().free == free
-
-
 def test_closing_gives_the_memory_back_at_once() -> None:
-    program = plan(tiny_vgg(batch=512), setup(liveness=NetworkWide()), MACHINE, 1 << 32)
-    assert program.arena_bytes > 64 << 20
+    network = small_network(sized(1 << 16, 1 << 10))
+    program = plan(network, setup(liveness=NetworkWide()), MACHINE, 1 << 32)
     Trainer(program, backend=BACKEND).close()  # kernels are compiled and loaded
     free = cuda.current_context().get_memory_info().free
     with Trainer(program, backend=BACKEND):
@@ -171,6 +143,7 @@ def hidden(timeline: Timeline, engine: str) -> float:
     return sum(shared(span, busy) for span in timeline.spans if span.engine == engine for busy in compute)
 
 
+@pytest.mark.timing
 def test_copies_and_kernels_overlap() -> None:
     wanted = setup(offload=OffloadSome(early=True), prefetch=PrefetchAhead(4))
     program = plan(tiny_vgg(batch=sized(512, 16)), wanted, MACHINE, 1 << 32)
@@ -219,20 +192,3 @@ def test_a_nan_is_found_where_it_began_and_nothing_is_learnt() -> None:
         made.load_state(good)
         made.step(*draw_batch(program.network, 1))
         assert differing(made.state(), trained(program, 2, backend=BACKEND)[1]) == []
-
-
-def test_ctrl_c_waits_for_the_end_of_the_iteration() -> None:
-    program = small_program()
-    with trainer(program, backend=BACKEND) as made:
-        replay: Any = made.replay
-        act, argument = replay._actions[10]
-
-        def strike(given: Any) -> None:
-            os.kill(os.getpid(), signal.SIGINT)
-            act(given)
-
-        replay._actions[10] = strike, argument
-        with pytest.raises(KeyboardInterrupt):
-            made.step(*draw_batch(program.network))
-        assert made.iteration == 1
-        assert differing(made.state(), trained(program, 1, backend=BACKEND)[1]) == []

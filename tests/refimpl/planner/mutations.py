@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from refimpl.machine import HOST, PEER
 from refimpl.memory.tiers import pinned_size
 from refimpl.network import Builder, Network, Tensor
-from refimpl.planner import CopyIn, CopyOut, Instruction, Launch, Program, Record, Wait, plan
-from refimpl.planner.instructions import HOST_STREAM, FromStore, ToStore
+from refimpl.planner import CopyIn, CopyOut, Instruction, Launch, Program, plan
+from refimpl.planner.instructions import FromStore, ToStore
 from refimpl.planner.verify import Unsafe
 from refimpl.vdnnpp import Compressed
 from tests.messages import raises_naming
@@ -110,17 +110,6 @@ def moved(program: Program, index: int, to: int) -> Program:
     instructions = list(program.instructions)
     instructions.insert(to, instructions.pop(index))
     return with_instructions(program, instructions)
-
-
-def through_the_host(program: Program) -> Program:
-    """The program with its first wait of a stream for another made a wait for the host's, which waits for that one."""
-    host = program.streams.index(HOST_STREAM)
-    index = find(program, "wait")
-    wait = program.instructions[index]
-    assert isinstance(wait, Wait) and wait.stream != host
-    event = 1 + max(it.event for it in program.instructions if isinstance(it, Record))
-    passed_on = Wait(wait.step, host, wait.event), Record(wait.step, host, event)
-    return inserted(changed(program, index, event=event), index, *passed_on)
 
 
 # -- ways: each yields what was done, and the program that comes of it -------------------------------------------------

@@ -40,8 +40,8 @@ def obey(verb: str, name: str, device: set[str], host: set[str]) -> None:
 
 @pytest.fixture(scope="module")
 def programs() -> dict[str, Program]:
-    policies = ("baseline", "vdnn-all", "vdnnpp-all", "superneurons", "superneurons-offload", "accudnn")
-    return {name: refimpl.plan("tiny-resnet", name, "titan-x") for name in policies}
+    policies = ("baseline", "vdnnpp-all", "superneurons")
+    return {name: refimpl.plan("tiny-inception", name, "titan-x") for name in policies}
 
 
 def test_who_follows_the_decisions_holds_what_the_program_holds(programs: dict[str, Program]) -> None:

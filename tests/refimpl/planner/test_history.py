@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refimpl.memory import BothEnds
@@ -72,6 +72,7 @@ def shape(program: Program) -> list[tuple[object, ...]]:
 
 
 @given(networks())
+@settings(max_examples=10)
 def test_an_arena_is_no_larger_than_what_is_used(network: Network) -> None:
     """A plan with a thousand times the memory has the same instructions, and an arena not much larger."""
     ends = setup(allocator=BothEnds())

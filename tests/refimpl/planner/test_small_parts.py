@@ -5,17 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from refimpl.machine import Choice, Span, Tier
 from refimpl.memory import UNLIMITED
 from refimpl.memory.tiers import pinned_size
 from refimpl.names.networks import lenet
 from refimpl.network import Tensor
-from refimpl.network.tensor import Kind
 from refimpl.planner import Context
-from refimpl.planner.cache_of_maps import CacheOfMaps
-from refimpl.planner.heading import Opaque, heading, mark, opaque_shares
 from refimpl.planner.losses import Losses
 from refimpl.slots.errors import DoesNotFit
 from tests.messages import raises_naming
@@ -51,40 +46,3 @@ def test_the_hosts_memory_holds_the_batch_and_the_results_first() -> None:
         Context(network, machine().with_tiers([Tier("host", fixed - 1)]))
     unlimited_tier = Context(network, machine(), 77)
     assert unlimited_tier.tiers["host"] == UNLIMITED and unlimited_tier.budget == 77
-
-
-def test_a_cache_of_maps_hears_of_maps_alone() -> None:
-    heard: list[tuple[str, Tensor]] = []
-    inner: Any = SimpleNamespace(
-        **{name: lambda tensor, name=name: heard.append((name, tensor)) for name in ("enter", "touch", "leave")},
-        victim=lambda locked, now: (locked, now),
-    )
-    cache = CacheOfMaps(inner)
-    kinds: tuple[Kind, ...] = ("map", "gradient map", "input", "workspace")
-    every = {kind: Tensor(kind, (1,), kind, managed=True) for kind in kinds}
-    for tensor in every.values():
-        for hear in (cache.enter, cache.touch, cache.leave):
-            hear(tensor)
-    assert heard == [(name, every["map"]) for name in ("enter", "touch", "leave")]
-    assert cache.victim([every["map"]], 3) == ([every["map"]], 3)
-
-
-@pytest.mark.parametrize(("opaque", "says"), [(True, " (20% of the time and 75% of the bytes opaque)"), (False, "")])
-def test_a_heading_says_how_much_is_opaque(opaque: bool, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two layers one is opaque; a loss does not count."""
-    big, small = (Tensor(name, (count,), "map", managed=True) for name, count in (("big", 3), ("small", 1)))
-    gradient = Tensor("d(big)", (9,), "gradient map", managed=True)
-
-    def layer(numbers: tuple[int, int], output: Tensor, opaque: bool, work: str = "") -> Any:
-        forward, backward = (SimpleNamespace(number=number) for number in numbers)
-        traits = SimpleNamespace(opaque=opaque, work=work)
-        return SimpleNamespace(forward=forward, backward=backward, outputs=(output,), in_place=False, traits=traits)
-
-    layers = [layer((1, 6), big, True), layer((2, 5), small, False), layer((3, 4), gradient, True, "loss")]
-    network: Any = SimpleNamespace(
-        name="net", batch=3, opaque=opaque, layers=layers, managed=(big, small, gradient), steps=()
-    )
-    monkeypatch.setattr("refimpl.planner.heading.fastest_seconds", lambda network, machine: (1, 2, 2, 2, 2, 1))
-    monkeypatch.setattr("refimpl.planner.heading.opaque_shares", opaque_shares.__wrapped__)
-    assert opaque_shares.__wrapped__(network, machine()) == Opaque(1, 0.2, 0.75)
-    assert mark(network, machine()) == says and heading(network, machine()) == f"net, batch 3{says}"

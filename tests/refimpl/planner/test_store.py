@@ -84,17 +84,6 @@ def maps() -> tuple[Tensor, Tensor]:
 FORWARD = [step for step in NETWORK.steps if step.forward]
 
 
-def test_a_buffer_serves_another_map_as_many_steps_after_its_own_has_left_as_the_lag_says() -> None:
-    for lag, reused in ((0, True), (2, True), (3, False)):
-        desk, (one, two) = Desk(Compressed(lag=lag)), maps()
-        desk.at(FORWARD[3])
-        first = desk.copy_out(one)
-        desk.at(FORWARD[5])
-        second = desk.copy_out(two)
-        assert desk.done() == ([f"compress {one}"] if reused else [])
-        assert (second.address == first.address) == reused
-
-
 def test_what_is_written_again_is_neither_compressed_nor_there() -> None:
     desk, (one, two) = Desk(), maps()
     desk.at(FORWARD[3])

@@ -12,10 +12,9 @@ import dataclasses
 import random
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from refimpl.backend import Drawn, LegalOrder, NotFinite
@@ -189,19 +188,3 @@ def test_mutants_of_small_programs() -> None:
     for number, make in enumerate((*SMALL.values(),)[:3]):
         assert spoil(make(), 100, number, tally) == []
     assert tally[True] > 20
-
-
-@pytest.mark.campaign
-def test_twenty_thousand_mutants_of_drawn_programs() -> None:
-    tally: Counter[Any] = Counter()
-    faults: list[str] = []
-
-    @seed(11)
-    @settings(relaxed, max_examples=450, phases=[Phase.generate], database=None, deadline=None)
-    @given(DRAWN, st.integers(0, 1 << 30))
-    def hold(given: tuple[Network, Setup, float, float, float], number: int) -> None:
-        if program := planned(*given):
-            faults.extend(spoil(program, 50, number, tally))
-
-    hold()
-    assert faults == [] and tally.total() >= 20_000, tally
