@@ -15,7 +15,7 @@ PAPER_COLOURS = {
     "baseline": style.PALE, "vDNN": style.BLUE, "vDNN++": style.GREEN, "SuperNeurons": style.AMBER,
     "AccUDNN": style.PURPLE, "combined": style.VERMILION,
 }  # fmt: skip
-OTHER_COLOURS = (style.INDIGO, style.BROWN, style.TEAL, style.INK)
+OTHER_COLOURS = (style.INDIGO, style.BROWN, style.INK, style.TEAL)
 
 #: How a published figure is drawn on ours.
 PUBLISHED: dict[str, Any] = {

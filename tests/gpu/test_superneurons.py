@@ -113,9 +113,9 @@ def test_a_free_waits_for_the_device() -> None:
 
 def test_the_planned_largest_batch_trains() -> None:
     """Within a budget, on the device: the pool's peak is the planned one, and a budget it is."""
-    budget = sized(64, 4)  # MiB
+    budget = sized(64, 2)  # MiB
     found = superneurons_measured.measure(
-        measured.Request("tiny-resnet", sized(64, 4), "superneurons", machine("here"), f"{budget}MiB", BACKEND, 2)
+        measured.Request("tiny-resnet", sized(64, 2), "superneurons", machine("here"), f"{budget}MiB", BACKEND, 2)
     )
     ours, baseline = found.largest
     assert ours.batch > baseline.batch

@@ -144,7 +144,7 @@ def test_a_failing_piece_is_an_error_and_no_hang(monkeypatch: pytest.MonkeyPatch
 
 def test_vdnnpp_is_measured_against_vdnn() -> None:
     found = vdnnpp_measured.measure(
-        measured.Request("tiny-vgg:vdnnpp", sized(512, 8), "vdnnpp-all", machine("here"), "1GiB", BACKEND, 3)
+        measured.Request("tiny-vgg:vdnnpp", sized(512, 4), "vdnnpp-all", machine("here"), "1GiB", BACKEND, 2)
     )
     assert found.compressed.pinned_bytes <= found.on_demand.pinned_bytes <= found.vdnn.pinned_bytes
     assert all(run.seconds > 0 for run in found.runs())

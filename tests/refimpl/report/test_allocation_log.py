@@ -48,18 +48,11 @@ def test_a_line_is_read_as_rmm_means_it(tmp_path: Path) -> None:
     ("line", "says"),
     [
         ("1,00:00:00.000001,allocate,0x100,5", "5 6"),
-        ("1,00:00:00.000001,allocate,0x100,5,0,9", "7 6"),
         ("1,00:00:00.000001,alloc,0x100,5,0", "action alloc allocate free"),
-        ("1,00:00:00.000001,allocate,,5,0", "pointer"),
         ("1,00:00:00.000001,allocate,0xxyz,5,0", "pointer 0xxyz"),
         ("1,00:00:00.000001,allocate,0x100,-5,0", "size -5"),
-        ("1,00:00:00.000001,allocate,0x100,5.5,0", "size 5.5"),
-        ("1,00:00:00.000001,free,0x100,5,default", "stream default"),
-        ("main,00:00:00.000001,free,0x100,5,0", "thread main"),
         ("1,yesterday,free,0x100,5,0", "time yesterday"),
-        ("1," + "9" * 400 + ":00:00.000001,free,0x100,5,0", "15:47:02.841961"),
         ("1," + "9" * 400 + ",free,0x100,5,0", "15:47:02.841961"),
-        ("1,00:00:00.000001,free,0x100," + "9" * 5000 + "x,0", ""),
     ],
 )
 def test_a_malformed_line_is_named(tmp_path: Path, line: str, says: str) -> None:
@@ -75,11 +68,6 @@ def test_a_file_that_is_no_log_is_refused(tmp_path: Path, text: str) -> None:
     path = log(tmp_path, header=text)
     with raises_naming(LogError, "log.csv", 1):
         read_rmm(path)
-
-
-def test_a_log_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
-    with raises_naming(LogError, tmp_path):
-        read_rmm(tmp_path)
 
 
 events = st.builds(
@@ -133,8 +121,8 @@ def test_the_small_cnn_fits_every_allocator(allocator: Allocator) -> None:
     assert result.statistics.blocks == 6
 
 
-@every
-def test_a_replay_says_where_the_first_failure_was(allocator: Allocator) -> None:
+def test_a_replay_says_where_the_first_failure_was() -> None:
+    allocator = BestFit()
     read = read_rmm(SMALL_CNN)
     enough = replay(read, allocator.open(16 * MIB)).statistics.peak
     result = replay(read, allocator.open(enough // 2))

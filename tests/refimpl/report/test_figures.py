@@ -10,19 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.names.networks import build
-from refimpl.planner import DoesNotFit, Program, plan
+from refimpl.planner import DoesNotFit, Program
 from refimpl.planner.instructions import Allocate, Free, Launch
 from refimpl.report.figures import (
     MemoryCurve,
     fragmentation,
     memory_curve,
-    pool_size,
-    traffic,
 )
-from tests.counted_lines import lines_run
-from tests.refimpl.modules import OffloadSome, PrefetchAhead, least_plan, machine, networks, setup, setups
-from tests.refimpl.report.programs import ALL, SMALL, evicting
+from tests.refimpl.modules import least_plan, machine, networks, setups
+from tests.refimpl.report.programs import ALL, SMALL
 
 
 def before(curve: MemoryCurve, position: int) -> dict[str, int]:
@@ -83,7 +79,7 @@ def test_the_memory_curve_is_what_the_planner_says(make) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(networks(8), setups, st.sampled_from((1e6, 1e9)), st.sampled_from((0.0, 0.2, 3.0)))
 def test_for_any_network_and_setup(network, wanted, link, tightness) -> None:
     try:
@@ -112,28 +108,3 @@ def test_holes_are_a_recount_at_every_change(make) -> None:
     pool = fragmentation(program)
     assert pool.size - pool.hole_bytes.min() == program.peak_bytes
     assert pool.layout(pool.peak).hole_bytes == pool.hole_bytes.min() == program.arena_bytes - program.peak_bytes
-
-
-def test_the_largest_hole_is_what_the_pool_itself_says() -> None:
-    program = evicting()
-    pool = program.setup.allocator.open(program.budget)
-    live = fragmentation(program, pool_size(program))
-    for tensor, address in program.resident.items():
-        assert pool.allocate(tensor.nbytes) == address
-    changes = [i for i in program.instructions if isinstance(i, Allocate | Free)]
-    assert len(live.positions) == len(changes) + 1
-    for i, largest, count in zip(changes, live.largest_hole[1:], live.holes[1:], strict=True):
-        if isinstance(i, Allocate):
-            assert pool.allocate(i.tensor.nbytes) == i.address
-        else:
-            pool.free(i.address)
-        assert (pool.largest_hole, len(pool.holes())) == (largest, count)
-
-
-@pytest.mark.slow
-def test_the_work_for_the_data_grows_with_the_length_of_the_program() -> None:
-    wanted = setup(offload=OffloadSome(), prefetch=PrefetchAhead(5))
-    few, many = (plan(build(f"resnet:{depth}", 1), wanted, machine(), 20 << 30) for depth in (50, 194))
-    longer = len(many.instructions) / len(few.instructions)
-    for data in (memory_curve, fragmentation, traffic):
-        assert lines_run(data, many) < 1.5 * longer * lines_run(data, few), data

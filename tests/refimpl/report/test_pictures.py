@@ -17,14 +17,15 @@ from matplotlib.figure import Figure
 
 from refimpl import plan
 from refimpl.report import style
+from refimpl.report.batch_picture import batch_picture
 from refimpl.report.comparison import Compared, Spread, compared
 from refimpl.report.comparison_picture import comparison_picture
 from refimpl.report.figures import memory_curve
 from refimpl.report.memory_pictures import fullest, memory_picture, pool_picture
 from refimpl.report.timeline_picture import around_stall, bars, busy, timeline_picture
 from tests.messages import raises_naming
-from tests.refimpl.report.programs import SMALL, baseline, compressing, deep, evicting, offloading, sharing, timeline
-from tests.refimpl.report.svg import missing, written
+from tests.refimpl.report.programs import SMALL, baseline, compressing, deep, evicting, offloading, timeline
+from tests.refimpl.report.svg import missing
 
 
 def side_by_side() -> Figure:
@@ -48,7 +49,7 @@ PICTURES: dict[str, tuple[Callable[[], Figure], list[str]]] = {
         ["vgg16, batch 64", "offload", "titan-x (simulated)", "budget 6 GiB", "held by the pool (GiB)", "draining",
          "step, by its layer's name", "forward", "backward", "gradient map", "conv5_3", "at most: step"],
     ),
-    "deep memory": (lambda: memory_picture(deep()), ["resnet:494", "of resident tensors (MiB)", "step", "map"]),
+    "deep memory": (lambda: memory_picture(deep()), ["resnet:194", "of resident tensors (MiB)", "step", "map"]),
     "pool": (
         lambda: pool_picture(evicting()),
         ["tiny-resnet, batch 32", "address in the pool (MiB)", "holes (MiB)", "largest hole", "all holes",
@@ -59,13 +60,14 @@ PICTURES: dict[str, tuple[Callable[[], Figure], list[str]]] = {
         ["compute", "out", "in", "stalled", "time since the iteration began", "the whole iteration", "closer: steps",
          "copy out", "prefetch"],
     ),
-    "one timeline": (lambda: timeline_picture(baseline(), timeline(baseline)), ["lenet", "forward", "batch, results"]),
-    "shared": (lambda: timeline_picture(sharing(), timeline(sharing)), ["memory", "tiny-inception:superneurons"]),
     "compressed": (
         lambda: timeline_picture(compressing(), timeline(compressing)),
         ["compute", "out", "in", "host", "compress", "decompress", "tiny-vgg:vdnnpp"],
     ),
-    "its memory": (lambda: memory_picture(compressing()), ["weight gradient", "gradient map"]),
+    "batch": (
+        lambda: batch_picture("X(b)", "a network", {8: 40.0, 16: 50.0}, [("b*", 8, 40.0), ("most", 16, 50.0)]),
+        ["images a second", "b*: 8", "most: 16"],
+    ),
     "comparison": (
         side_by_side,
         ["peak of device memory", "an iteration (", "copied in an iteration", "in kernels",
@@ -79,12 +81,6 @@ PICTURES: dict[str, tuple[Callable[[], Figure], list[str]]] = {
 def test_an_svg_holds_every_label(name, tmp_path) -> None:
     make, words = PICTURES[name]
     assert missing(make, words, tmp_path) == []
-
-
-@pytest.mark.slow
-def test_an_svg_is_the_same_file_again(tmp_path) -> None:
-    make, _ = PICTURES["pool"]
-    assert written(make(), tmp_path / "first.svg") == written(make(), tmp_path / "again.svg")
 
 
 @pytest.mark.parametrize("path", ["picture.pdf", "picture"])
@@ -182,19 +178,6 @@ def test_the_closer_view_is_of_the_longest_stall() -> None:
     )
     assert after.instruction.step in window
     assert 1 <= window[0] and window[-1] <= len(program.network.steps)
-
-
-def test_a_window_can_be_asked_for() -> None:
-    figure = timeline_picture(offloading(), timeline(offloading), range(3, 9))
-    assert "closer: steps 3 to 8, conv1_2 forward to conv2_2 forward" in [
-        axes.get_title("left") for axes in figure.axes
-    ]
-
-
-@pytest.mark.parametrize(("span", "parts"), [(1.0, 5), (0.037, 6), (7300.0, 10)])
-def test_steps_of_an_axis_are_round(span, parts) -> None:
-    step = style.nice_step(span, parts)
-    assert f"{step:.0e}"[0] in "125" and parts / 2.6 <= span / step <= parts * 1.001
 
 
 @pytest.mark.slow

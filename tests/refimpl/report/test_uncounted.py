@@ -44,16 +44,3 @@ def test_a_recurrent_layer_keeps_gates_cell_and_output_of_every_step() -> None:
     (both,) = uncounted._reserves([lstm, layer("gru", state=hidden[:1], makes=makes)])
     assert both.most == 2 * 10 * (12 + 6) * 4 + 20 * (12 + 6) * 4
     assert uncounted._reserves([relu]) == []
-
-
-def test_a_loss_is_counted_where_it_was_exported_or_seen() -> None:
-    def network(shapes: list[tuple[int, ...]], operation: Any) -> Any:
-        return SimpleNamespace(
-            layers=[SimpleNamespace(operation=operation, inputs=[tensor(shape=one) for one in shapes])]
-        )
-
-    seen, unseen = (SimpleNamespace(backward_levels=levels) for levels in ((1,), ()))
-    assert uncounted._counts_its_loss(network([(1,)], None)) and uncounted._counts_its_loss(network([(1, 1)], unseen))
-    assert uncounted._counts_its_loss(network([(2, 3)], seen))
-    assert not uncounted._counts_its_loss(network([(2, 3)], unseen))
-    assert not uncounted._counts_its_loss(network([(1,), (1,)], unseen))

@@ -9,42 +9,25 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from refimpl.planner import Program
 from refimpl.report.attribution import attributions
 from refimpl.report.comparison import compared
-from refimpl.report.exports import chrome_trace, rmm_events, torch_snapshot
-from refimpl.report.figures import fragmentation, memory_curve
+from refimpl.report.exports import chrome_trace, torch_snapshot
 from refimpl.report.json import plan_json
 from refimpl.report.page.document import document
-from refimpl.report.tables import plan_table, steps_table, summary_table
-from refimpl.report.times import host_stays
+from refimpl.report.tables import plan_table, steps_table
 from tests.refimpl.report.drawn import facts
 from tests.refimpl.report.programs import evicting, timeline
 
 STORED = Path(__file__).parent / "evicting.txt"
 
 
-def curve_of(program: Program) -> dict[str, list[float]]:
-    """Held at every moment: the moments, their steps, and the bytes of each kind."""
-    curve = memory_curve(program)
-    arrays = {"positions": curve.positions, "steps": curve.steps, "total": curve.total} | curve.by_kind
-    return {name: [float(value) for value in array] for name, array in arrays.items()}
-
-
 def whole() -> str:
     """Every report of the program."""
     program, when = evicting(), timeline(evicting)
-    tables = [
-        plan_table(program, when, 0.75 * when.seconds),
-        summary_table(program.network),
-        steps_table(program, when),
-    ]
+    tables = [plan_table(program, when, 0.75 * when.seconds), steps_table(program, when)]
     documents = {
         "plan": plan_json(program, when, 0.5 * when.seconds), "page": document(program, when),
         "chrome": chrome_trace(program, when), "torch": torch_snapshot(program, when),
-        "curve": curve_of(program), "holes": [[float(value) for value in row] for row in fragmentation(program).rows],
-        "rmm": [str(event) for event in rmm_events(program, when)],
-        "stays": [stay._asdict() if hasattr(stay, "_asdict") else str(stay) for stay in host_stays(program, when)],
         "attribution": attributions([("this", compared("this", program, when).attribution), ("none", None)]),
     }  # fmt: skip
     return "\n".join([*(table.text() for table in tables), *("".join(facts(*one[::-1])) for one in documents.items())])

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from refimpl.report import kernels_table, notebook
 from refimpl.report.kernels_table import KernelRow, Usage, first_sentence
-from refimpl.report.markdown import escaped, markdown_table, paragraph, put_between, slug, write_measurement
-from tests.messages import raises_naming
+from refimpl.report.markdown import escaped, markdown_table, paragraph, slug, write_measurement
 
 
 @pytest.mark.parametrize(
@@ -34,15 +32,6 @@ def test_a_table_a_paragraph_and_a_name() -> None:
     assert len(words) == 3 and max(map(len, words)) <= 120 and not any(line.endswith("-") for line in words)
     assert paragraph("x" * 130) == "x" * 130
     assert slug("AMD EPYC 7B13, 2 cores (x86)") == "amd-epyc-7b13-2-cores-x86"
-
-
-def test_only_what_is_between_the_markers_is_new() -> None:
-    page = "a\n<!-- begin t -->\nold\n<!-- end t -->\nb <!-- begin u --> <!-- end u -->"
-    wanted = "a\n<!-- begin t -->\n\nnew\n\n<!-- end t -->\nb <!-- begin u --> <!-- end u -->"
-    assert put_between(page, "t", "new") == wanted
-    for wrong in ("", "<!-- begin t -->", "<!-- end t --> <!-- begin t -->", page + page):
-        with raises_naming(ValueError, "<!-- begin t -->", "<!-- end t -->"):
-            put_between(wrong, "t", "new")
 
 
 def test_a_measurement_is_a_page_and_its_numbers(tmp_path: Path) -> None:
@@ -119,23 +108,3 @@ def test_a_line_a_file_and_a_line_a_kernel() -> None:
         ["  relu", "an element", "8×1×8", "32 / 0", "40 / 1024"],
     ]  # fmt: skip
     assert kernels_table.table([]) == (["file, kernel", "what it does", "block"], [])
-
-
-def test_the_kernels_of_a_family_are_all_of_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    def kernel(name: str, family: str, block: tuple[int, ...]) -> SimpleNamespace:
-        return SimpleNamespace(name=name, family=family, block=block, function=first_sentence)
-
-    every = [
-        kernel("a", "conv.direct", (16, 16, 1)),
-        kernel("b", "conv.winograd", (256, 1, 1)),
-        kernel("c", "relu", (1, 1, 1)),
-    ]
-    monkeypatch.setattr(kernels_table, "all_kernels", lambda: every)
-    monkeypatch.setattr(kernels_table, "usage", lambda kernel: [Usage("9.0", 1, 2)])
-    assert kernels_table.families() == ["conv", "relu"]
-    of_conv = [*kernels_table.rows("conv")]
-    assert [(row.kernel, row.block, row.machine_code) for row in of_conv] == [("a", (16, 16), []), ("b", (256,), [])]
-    assert [row.block for row in kernels_table.rows()] == [(16, 16), (256,), (1,)]
-    assert all(row.machine_code for row in kernels_table.rows("relu", with_machine_code=True))
-    said = "The kernels' table: every kernel there is, what it does, and what its machine code uses on each GPU"
-    assert of_conv[0].file_does == said and of_conv[0].does == ""
