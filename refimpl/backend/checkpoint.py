@@ -32,9 +32,6 @@ SETTINGS: dict[str, tuple[type, float, float]] = {"seed": (int, 0, 2**64 - 1), "
 NUMBER = (float, -FLOAT, FLOAT)  #: of an optimiser
 
 
-SCHEDULE = {"schedule": "constant", "warmup": 0}  #: what older checkpoints do not say
-
-
 def write(
     path: str | Path,
     network: Network,
@@ -98,7 +95,7 @@ def read(path: str | Path, network: Network) -> tuple[dict[str, np.ndarray], dic
     if about.get("format") != FORMAT:
         raise CheckpointError(f"{path} is a checkpoint of another format; this version reads {FORMAT}")
     other = about.get("network")
-    by = about.get("optimiser", "sgd")
+    by = about.get("optimiser")
     if other == network.name and by != network.learning.optimiser:
         raise CheckpointError(f"{path} was trained by {shown(by)}, not by {network.learning.optimiser}")
     try:
@@ -115,9 +112,9 @@ def read(path: str | Path, network: Network) -> tuple[dict[str, np.ndarray], dic
 
 
 def algorithms(path: str | Path, network: Network) -> dict[str, str] | None:
-    """The algorithms that a checkpoint's state was trained with, by the names of calls; None: it does not say."""
+    """The algorithms that a checkpoint's state was trained with, by the names of calls; None: it is no checkpoint."""
     about, _ = _opened(path)
-    return _algorithms(path, about or {}, network)
+    return None if about is None else _algorithms(path, about, network)
 
 
 def without_algorithm(network: Network, found: Mapping[str, str]) -> list[str]:
@@ -151,11 +148,8 @@ def _checksum(array: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
 
 
-def _algorithms(path: str | Path, about: Mapping[str, Any], network: Network) -> dict[str, str] | None:
-    """The algorithms, if there are any: older checkpoints have none."""
-    if "algorithms" not in about:
-        return None
-    found = about["algorithms"]
+def _algorithms(path: str | Path, about: Mapping[str, Any], network: Network) -> dict[str, str]:
+    found = about.get("algorithms")
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise _damaged(path, "its algorithms are not names")
     if about.get("network") == network.name and (missing := without_algorithm(network, found)):
@@ -164,18 +158,17 @@ def _algorithms(path: str | Path, about: Mapping[str, Any], network: Network) ->
 
 
 def _settings(path: str | Path, about: Mapping[str, Any], network: Network) -> dict[str, Any]:
-    """The settings, each of its type and in its range; in older checkpoints the schedule is constant."""
+    """The settings, each of its type and in its range."""
     settings = about.get("settings")
     wanted = SETTINGS | dict.fromkeys(network.learning.rule.defaults, NUMBER)
-    if not isinstance(settings, dict) or settings.keys() - SCHEDULE.keys() != wanted.keys():
-        raise _damaged(path, f"its settings are not {', '.join(wanted)}")
+    if not isinstance(settings, dict) or settings.keys() != {*wanted, "schedule", "warmup"}:
+        raise _damaged(path, f"its settings are not {', '.join(wanted)}, schedule, warmup")
     for name, (kind, least, most) in wanted.items():
         value = settings[name]
         if type(value) not in (int, kind) or not least <= value <= most:
             raise _damaged(path, f"its {name} is {shown(value)}")
-    schedule = {name: settings.get(name, otherwise) for name, otherwise in SCHEDULE.items()}
     try:
-        Schedule.parse(schedule["schedule"], int(schedule["warmup"]))
+        Schedule.parse(settings["schedule"], int(settings["warmup"]))
     except (RunError, ValueError, TypeError, AttributeError, OverflowError):
-        raise _damaged(path, f"its schedule is {shown(schedule)}") from None
-    return {name: kind(settings[name]) for name, (kind, _, _) in wanted.items()} | schedule
+        raise _damaged(path, f"its schedule is {shown(settings['schedule'])}") from None
+    return settings | {name: kind(settings[name]) for name, (kind, _, _) in wanted.items()}

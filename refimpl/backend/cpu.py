@@ -80,7 +80,7 @@ class CpuDevice(Device):
         there = self.pinned if tier == HOST else self.tiers[tier]
         self.arena[address : address + nbytes] = there[pinned_address : pinned_address + nbytes]
 
-    def _replay(self, program: Program, settings: Settings) -> CpuReplay:
+    def replay(self, program: Program, settings: Settings) -> CpuReplay:
         return CpuReplay(self, program, settings)
 
     def close(self) -> None:

@@ -191,7 +191,7 @@ class CudaDevice(Device):
         for stream in self.streams:
             stream.sync()
 
-    def _replay(self, program: Program, settings: Settings) -> CudaReplay:
+    def replay(self, program: Program, settings: Settings) -> CudaReplay:
         with device_errors("compiling and loading kernels"):
             return CudaReplay(self, program, settings)
 

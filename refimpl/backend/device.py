@@ -6,7 +6,7 @@ import mmap
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -66,18 +66,6 @@ class Sizes:
                 for name in one.tier_bytes
             },
         )
-
-    def require(self, program: Program) -> None:
-        """Raises `RunError` where a program needs more."""
-        there = self.by_name()
-        for memory, needed in Sizes.of([program]).by_name().items():
-            if needed > there.get(memory, 0):
-                raise RunError(f"{program} needs {memory} {needed}, and the device has {there.get(memory, 0)}")
-
-    def by_name(self) -> dict[str, int]:
-        """Memory → bytes, and the streams."""
-        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "tiers"}
-        return own | {f"{name} tier": nbytes for name, nbytes in self.tiers.items()}
 
 
 class Replay(ABC):
@@ -167,13 +155,9 @@ class Device(ABC):
     def host_access(self, start: int, nbytes: int, writes: bool, what: str) -> None:  # noqa: B027
         """The trainer itself is about to use bytes of the pinned arena: told to a device that checks it."""
 
-    def replay(self, program: Program, settings: Settings) -> Replay:
-        """The program made ready; raises `RunError` where it needs more of a memory than this device has."""
-        self.sizes.require(program)
-        return self._replay(program, settings)
-
     @abstractmethod
-    def _replay(self, program: Program, settings: Settings) -> Replay: ...
+    def replay(self, program: Program, settings: Settings) -> Replay:
+        """The program made ready; the device has at least the memory that it needs."""
 
     @abstractmethod
     def close(self) -> None:

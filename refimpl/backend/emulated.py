@@ -179,7 +179,7 @@ class EmulatedDevice(CudaDevice):
     def host_access(self, start: int, nbytes: int, writes: bool, what: str) -> None:
         emulated.touched(self._pinned_base + start, nbytes, writes, f"the host, {what}")
 
-    def _replay(self, program: Program, settings: Settings) -> CudaReplay:
+    def replay(self, program: Program, settings: Settings) -> CudaReplay:
         try:
             return EmulatedReplay(self, program, settings)
         except emulated.UnsupportedPtx as error:

@@ -8,8 +8,7 @@ would need for it, and a program of ours can be taken there.  A line, under the 
     2342727,15:47:02.841961,allocate,0x10012400000,1048576,0
 
 Time is the time of day to a microsecond; pointer and stream are hexadecimal; the size is in bytes, as requested and
-not rounded.  An action is `allocate`, `free` or `allocate failure`, whose pointer is null.  (RMM's guide once showed
-seconds since 1970 and the action `deallocate`; both are understood.)
+not rounded.  An action is `allocate`, `free` or `allocate failure`, whose pointer is null.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from refimpl.memory import allocation_trace
 from refimpl.memory.base import Pool, Statistics
@@ -30,12 +29,7 @@ from refimpl.text import RefimplError, counted, naming, opened, shown
 
 COLUMNS = ["Thread", "Time", "Action", "Pointer", "Size", "Stream"]
 Action = Literal["allocate", "free", "allocate failure"]
-ACTIONS: dict[str, Action] = {
-    "allocate": "allocate",
-    "free": "free",
-    "deallocate": "free",
-    "allocate failure": "allocate failure",
-}
+ACTIONS: tuple[Action, ...] = get_args(Action)
 NULL = {"(nil)": 0}  # what the C library prints for a null pointer
 
 
@@ -92,7 +86,7 @@ def _event(row: list[str]) -> LoggedEvent:
     if action not in ACTIONS:
         raise ValueError(f"the action {shown(action)}; it must be one of {', '.join(map(repr, ACTIONS))}")
     return LoggedEvent(
-        action=ACTIONS[action],
+        action=cast(Action, action),
         pointer=NULL[pointer] if pointer in NULL else _number("pointer", pointer, 16),
         nbytes=_number("size", nbytes, 10),
         seconds=_seconds(time),
@@ -112,12 +106,10 @@ def _number(what: str, text: str, base: int) -> int:
 
 
 def _seconds(text: str) -> float:
-    """Seconds of 15:47:02.841961 (older logs: 15:47:02:841961) or of 1634567890.123456."""
+    """Seconds of 15:47:02.841961."""
     if match := re.fullmatch(r"(\d{1,9}):(\d\d):(\d\d)[.:](\d{6})", text, re.ASCII):
         hours, minutes, seconds, microseconds = map(int, match.groups())
         return hours * 3600 + minutes * 60 + seconds + microseconds / 1e6
-    if re.fullmatch(r"\d{1,18}(\.\d*)?", text, re.ASCII):
-        return float(text)
     raise ValueError(f"the time {shown(text)}; it must look like 15:47:02.841961")
 
 

@@ -17,7 +17,6 @@ from refimpl.text import size
 Corners = tuple[float, float, int, int]  #: of a rectangle: left, right, bottom, top
 
 MOSTLY = 2 / 3  #: share of the peak: where resident tensors are more, pictures begin above them
-COLUMNS = 2500  #: at which a long program's curve is drawn; each shows its fullest moment
 
 
 # -- bytes by kind -----------------------------------------------------------------------------------------------------
@@ -31,17 +30,16 @@ def memory_picture(program: Program) -> Figure:
     curve = memory_curve(program)
     total = curve.total
     places = style.step_axis(program)[np.maximum(curve.positions, 0)]
-    shown = fullest(places, total)
     base = int(curve.by_kind["resident"][0])
     base = base if MOSTLY * total.max() < base < total.max() else 0
     kinds = [kind for kind in KINDS if curve.by_kind[kind].any() and not (base and kind == "resident")]
     with style.page(11, 5.2, "What fills device memory, step by step", title(program)) as figure:
         axes = figure.add_subplot()
         end = len(program.network.steps) + 0.5
-        x = np.append(places[shown], end)
+        x = np.append(places, end)
         lower = np.zeros(len(x))
         for kind in kinds:
-            held = curve.by_kind[kind][shown]
+            held = curve.by_kind[kind]
             upper = lower + np.append(held, held[-1])
             colour, hatch = style.KIND_STYLE[kind]
             area = axes.fill_between(x, lower, upper, step="post", facecolor=colour, hatch=hatch, linewidth=0)
@@ -66,18 +64,6 @@ def _marked_at(positions: np.ndarray, held: np.ndarray, places: np.ndarray) -> f
     after = peak + int((held[peak:] < held[peak]).argmax())  # itself, if it never falls
     end = places[positions[after]] if after > peak else places[-1]
     return float(begin + min(end, np.floor(begin + 0.5) + 0.5)) / 2
-
-
-def fullest(places: np.ndarray, total: np.ndarray, columns: int = COLUMNS) -> np.ndarray:
-    """Indices of the moments to draw: all, or of each of many narrow columns the one in which most is held."""
-    if len(places) <= columns:
-        return np.arange(len(places))
-    span = places[-1] - places[0]
-    column = np.minimum(((places - places[0]) / span * columns).astype(int), columns - 1)
-    order = np.lexsort((-total, column))
-    first = np.append(True, column[order][1:] != column[order][:-1])
-    chosen: np.ndarray = np.sort(order[first])
-    return chosen
 
 
 def _near(program: Program, base: int, peak: int) -> bool:
@@ -217,10 +203,8 @@ def _column(axes: Axes, layout: Layout, base: int, top: int, step: int) -> None:
 
 def _holes(axes: Axes, program: Program, pool: Fragmentation, places: np.ndarray) -> None:
     """Bytes in holes over the steps, and those of the largest hole."""
-    x = places[np.maximum(pool.positions, 0)]
-    shown = fullest(x, -pool.hole_bytes)
-    x = np.append(x[shown], len(program.network.steps) + 0.5)
-    held, largest = (np.append(values[shown], values[shown][-1]) for values in (pool.hole_bytes, pool.largest_hole))
+    x = np.append(places[np.maximum(pool.positions, 0)], len(program.network.steps) + 0.5)
+    held, largest = (np.append(values, values[-1]) for values in (pool.hole_bytes, pool.largest_hole))
     axes.fill_between(x, 0, largest, step="post", color="#D1D5DB", linewidth=0, label="largest hole")
     axes.step(x, held, where="post", color=style.INK, linewidth=1.0, label="all holes")
     style.byte_axis(axes, float(held.max()), "holes")

@@ -24,8 +24,7 @@ from refimpl.text import duration
 FEW_STEPS = 24  #: a program with no more is shown whole, and nothing closer
 AROUND = 6  #: steps before and after the longest stall that the closer view shows
 FEW_BARS = 250  #: in a panel: they have white edges, which would cover the narrow ones of more
-MANY = 1200  #: bars beyond which a panel shows shares of time instead
-COLUMNS = 1500  #: in which it does
+MANY = 1200  #: bars beyond which an SVG's panel holds an image of them in place of the shapes
 POINT = 0.6  #: width of a letter, as a share of the font's size
 LIGHT = ("backward", "prefetch", "batch, results", "copy out", "to the store")  #: bars that carry dark letters
 
@@ -158,10 +157,7 @@ def _panel(axes: Axes, timeline: Timeline, found: Sequence[Bar], start: float, e
 def lanes(axes: Axes, names: Sequence[str], found: Sequence[Bar], start: float, end: float) -> None:
     """The bars between two moments (seconds), a lane a name, the first on top; time is written in milliseconds."""
     seen = [bar for bar in found if bar.end > start and bar.start < end]
-    if len(seen) > MANY:
-        _shares(axes, seen, len(names), start, end)
-    else:
-        _bars(axes, seen, start, end)
+    _bars(axes, seen, start, end)
     for tier, colour in tier_colours(found).items():
         for lane in {bar.stream for bar in seen if bar.tier == tier}:
             spans = [(bar.start, bar.end - bar.start) for bar in seen if bar.tier == tier and bar.stream == lane]
@@ -180,7 +176,8 @@ def _bars(axes: Axes, seen: Sequence[Bar], start: float, end: float) -> None:
         for lane in {bar.stream for bar in seen if bar.what == what}:
             spans = [(bar.start, bar.end - bar.start) for bar in seen if bar.what == what and bar.stream == lane]
             edge = "none" if what == "stalled" else "white"
-            axes.broken_barh(spans, (-lane - 0.36, 0.72), facecolor=colour, hatch=hatch, edgecolor=edge, linewidth=line)
+            look = {"facecolor": colour, "hatch": hatch, "edgecolor": edge, "linewidth": line}
+            axes.broken_barh(spans, (-lane - 0.36, 0.72), **look, rasterized=len(seen) > MANY)
     for bar in seen:
         left, right = max(bar.start, start), min(bar.end, end)
         width, letters = (right - left) * points, len(bar.name)
@@ -189,28 +186,3 @@ def _bars(axes: Axes, seen: Sequence[Bar], start: float, end: float) -> None:
             colour = style.INK if bar.what in LIGHT else "white"
             turned = {"rotation": 0 if flat else 90, "fontsize": 7 if flat else 6}
             axes.text((left + right) / 2, -bar.stream, bar.name, color=colour, ha="center", va="center", **turned)  # type: ignore[arg-type]
-
-
-def _shares(axes: Axes, seen: Sequence[Bar], lanes: int, start: float, end: float) -> None:
-    """Too many bars to be told apart: for each of many narrow columns, the share of its time that each kind took."""
-    edges = np.linspace(start, end, COLUMNS + 1)
-    for lane in range(lanes):
-        base = np.full(COLUMNS, -lane - 0.36)
-        for what, (colour, _) in style.WORK_STYLE.items():
-            chosen = [(bar.start, bar.end) for bar in seen if bar.stream == lane and bar.what == what]
-            if not chosen:
-                continue
-            height = 0.72 * busy(np.array(chosen), edges) / np.diff(edges)
-            x, lower, upper = edges, np.append(base, base[-1]), np.append(base + height, (base + height)[-1])
-            axes.fill_between(x, lower, upper, step="post", facecolor=colour, linewidth=0)
-            base = base + height
-
-
-def busy(spans: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Seconds between each two edges that are within spans, which are in order and do not overlap."""
-    lengths = spans[:, 1] - spans[:, 0]
-    done = np.cumsum(lengths)
-    moments = spans.ravel()
-    amounts = np.stack([done - lengths, done], axis=1).ravel()
-    until: np.ndarray = np.interp(edges, moments, amounts, left=0.0, right=done[-1])
-    return np.diff(until)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 
 import numpy as np
@@ -13,7 +12,6 @@ from refimpl.backend.cpu import CpuDevice
 from refimpl.backend.device import Sizes, lazy_zeros
 from refimpl.backend.run_errors import DeviceFailed, RunError
 from tests.messages import raises_naming
-from tests.refimpl.backend.running import small_program
 
 pytestmark = pytest.mark.vdnnpp
 
@@ -44,15 +42,3 @@ def test_a_view_stays_inside_the_arena() -> None:
         with raises_naming(RunError, address, address + 4 * shape[0], 64):
             made.view(address, shape, np.float32)
     made.close()
-
-
-def test_what_a_program_needs_more_of_is_named() -> None:
-    there = Sizes(arena=100, pinned=10, store=0, streams=2, tiers={"peer": 7})
-    assert there.by_name() == {"arena": 100, "pinned": 10, "store": 0, "streams": 2, "peer tier": 7}
-    program = small_program()
-    needed = Sizes.of([program])
-    needed.require(program)
-    for name in ("arena", "pinned", "streams"):
-        least = getattr(needed, name)
-        with raises_naming(RunError, name, least, least - 1):
-            dataclasses.replace(needed, **{name: least - 1}).require(program)

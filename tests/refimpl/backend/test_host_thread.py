@@ -14,7 +14,7 @@ from refimpl.backend import CopiesLate, DeviceFailed, RunError, host_thread
 from refimpl.backend.host_thread import HostThread, HostWork, Piece, host_stream, work_to_await
 from refimpl.names import presets
 from refimpl.names.networks import build
-from refimpl.planner import CopyIn, CopyOut, FromStore, Launch, Program, Record, ToStore, Wait
+from refimpl.planner import FromStore, Launch, Program, ToStore
 from refimpl.vdnnpp.packing import packed_limit
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trainer
@@ -79,41 +79,6 @@ def test_the_thread_ends_when_nobody_has_it_any_more() -> None:
     assert not worker.is_alive()
 
 
-def earlier(program: Program, position: int) -> set[int]:
-    """The slow twin: everything that is done before the work at `position`, by streams' order and waits alone."""
-    recorded = {i.event: p for p, i in enumerate(program.instructions) if isinstance(i, Record)}
-    found: set[int] = set()
-    todo = [position]
-    while todo:
-        at = todo.pop()
-        stream: Any = program.instructions[at].stream  # type: ignore[union-attr]
-        for p in range(at - 1, -1, -1):
-            earlier: Any = program.instructions[p]
-            if getattr(earlier, "stream", None) == stream and p not in found:
-                found.add(p)
-                if isinstance(earlier, Wait) and (where := recorded[earlier.event]) not in found and where < p:
-                    found.add(where)
-                    todo.append(where)
-    return found
-
-
-@pytest.mark.slow
-def test_nothing_runs_before_the_host_work_that_it_needs(program: Program) -> None:
-    """In the program's order: what is waited for, so far, holds all that the streams and events require."""
-    waiting_for, required = work_to_await(program, host_stream(program)), -1
-    assert waiting_for
-    asked = 0
-    for position, instruction in enumerate(program.instructions):
-        required = max(required, waiting_for.get(position, -1))
-        if isinstance(instruction, (CopyIn, CopyOut)):
-            before = earlier(program, position)
-            host = [p for p in before if isinstance(program.instructions[p], (ToStore, FromStore))]
-            assert max(host, default=-1) <= required
-            asked += bool(host)
-    assert asked
-    assert all(isinstance(program.instructions[work], (ToStore, FromStore)) for work in waiting_for.values())
-
-
 def test_one_map_in_two_places_of_the_store(program: Program) -> None:
     """Each decompressing reads the place that it names."""
     index = next(p for p, i in enumerate(program.instructions) if isinstance(i, ToStore))
@@ -174,14 +139,3 @@ def test_a_failure_cuts_the_iteration_off(program: Program, monkeypatch: pytest.
             made.step(*draw_batch(program.network))
         with raises_naming(RunError, "checkpoint"):
             made.timeline()
-
-
-def test_work_that_never_ends_is_an_error(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    stuck, ended = threading.Event(), []
-    monkeypatch.setattr(host_thread, "PATIENCE", 0.1)
-    monkeypatch.setattr(HostWork, "run", lambda self, work: ended.append(stuck.wait(60)))
-    with trainer(program) as made:
-        with raises_naming(DeviceFailed, "conv1_1", 5, "0.1"):
-            made.step(*draw_batch(program.network))
-        assert ended == []  # it was not waited for
-        stuck.set()

@@ -80,7 +80,7 @@ def test_a_missing_wait_is_a_wrong_number() -> None:
 
 @pytest.mark.slow
 @given(networks(layers=8), setups, st.sampled_from((1e8, 12.8e9)))
-@settings(max_examples=8)
+@settings(max_examples=3)
 def test_verify_accepts_what_runs_right(network: Network, wanted: Setup, link: float) -> None:
     program = least_plan(network, wanted, machine(link))
     examine(program, plain_training(program, ITERATIONS))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import inspect
 import os
 import re
 import runpy
@@ -14,13 +13,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kernels.rungs import function_of
 from refimpl.backend import RunError, Trainer
 from refimpl.backend.no_waits import no_waits
 from refimpl.backend.orders import awaited
@@ -31,15 +28,11 @@ from refimpl.memory.tiers import Tier
 from refimpl.names import presets
 from refimpl.names.machines import named as machine
 from refimpl.names.networks import build
-from refimpl.network import Builder, Network, Setting, Tensor
+from refimpl.network import Builder, Network
 from refimpl.planner import (
     Allocate,
     Copy,
-    CopyIn,
-    CopyOut,
     DoesNotFit,
-    Free,
-    FromStore,
     Launch,
     Program,
     Record,
@@ -73,172 +66,58 @@ PLAIN = machine("h100").with_catalogue("plain")
 
 # -- what is written ---------------------------------------------------------------------------------------------------
 #
-# A script is executed with stand-ins for the GPU and the kernels, which note what they are asked to do.
+# Its statements are compared with the program's instructions; the bits of its training are compared below.
 
 
-class Array:
-    """A part of a memory.  A script that lets go of one in device memory frees it."""
-
-    def __init__(self, memory: Memory, start: int, nbytes: int) -> None:
-        self.memory, self.start, self.nbytes = memory, start, nbytes
-        self.shape: tuple[int, ...] = ()
-
-    def view(self, dtype: Any) -> Array:
-        return self
-
-    def reshape(self, shape: tuple[int, ...]) -> Array:
-        self.shape = shape
-        self.memory.note("allocate", self.start, self.nbytes)
-        return self
-
-    def __getitem__(self, part: slice) -> int:
-        """Some of a workspace."""
-        return self.start
-
-    def copy_to_host(self, to: Array, stream: int) -> None:
-        self.memory.note("copy out", self.start, to.start, self.nbytes, stream)
-
-    def copy_to_device(self, given: Any, stream: int | None = None) -> None:
-        if stream is not None:  # else it is a table of constants
-            self.memory.note("copy in", self.start, given.start, self.nbytes, stream)
-
-    def __del__(self) -> None:
-        self.memory.note("free", self.start)
+def statements(text: str) -> Iterator[tuple[object, ...]]:
+    """What `train_step` does, one thing after another."""
+    (step,) = (one for one in ast.parse(text).body if getattr(one, "name", "") == "train_step")
+    for one in step.body:  # type: ignore[attr-defined]
+        match one:
+            case ast.Assign(value=ast.Call(func=ast.Name("at"), args=[ast.Constant(address), *_])):
+                yield "allocate", address
+            case ast.Delete(targets):
+                yield from [("free",)] * len(targets)
+            case ast.Expr(ast.Call(ast.Attribute(_, "copy_to_host" | "copy_to_device" as how), _, [keyword])):
+                yield "copy out" if how == "copy_to_host" else "copy in", ast.unparse(keyword.value)
+            case ast.Expr(ast.Call(ast.Attribute(ast.Subscript(), "record" | "wait" as how), [stream])):
+                yield how, ast.unparse(stream)
+            case ast.Expr(ast.Call(ast.Name("on_host"), [ast.Name("count"), *_])):
+                yield "record", "host"
+            case ast.Expr(ast.Call(ast.Name("on_host"), [ast.Name(work), *_])):
+                yield (work,)
+            case ast.Expr(ast.Call(ast.Name("on_host"), [_])):
+                yield "wait", "host"
+            case ast.Expr(ast.Call(ast.Name("hold"), [stream, _])):
+                yield "wait", ast.unparse(stream)
+            case ast.Expr(ast.Call(ast.Attribute() as function)):
+                yield (ast.unparse(function),)
 
 
-class Memory:
-    """The arena, or pinned memory; with a log it notes down what is done with its arrays."""
-
-    def __init__(self) -> None:
-        self.log: list[Any] | None = None
-
-    def note(self, *what: Any) -> None:
-        if self.log is not None:
-            self.log.append(what)
-
-    def __getitem__(self, part: slice) -> Array:
-        return Array(self, part.start, part.stop - part.start)
-
-    def __setitem__(self, index: int, value: int) -> None:
-        """The number that the host's thread counts with."""
-
-
-def shown(value: Any) -> Any:
-    """An argument of a call: of an array its address."""
-    if isinstance(value, tuple):
-        return tuple(map(shown, value))
-    return value.start if isinstance(value, Array) else value
-
-
-def noted_call(function: str, *given: Any, **named: Any) -> tuple[Any, ...]:
-    """A call as it is noted down: every argument by name, those that were left out too."""
-    bound = inspect.signature(function_of(function, "fast")).bind(*given, **named)
-    bound.apply_defaults()
-    return function, {name: shown(value) for name, value in bound.arguments.items()}
-
-
-def executed(text: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What `train_step` asks the GPU for, one thing after another."""
-    log: list[Any] = []
-    records = 0
-
-    class Event:
-        def record(self, stream: int) -> None:
-            nonlocal records
-            self.number, records = records, records + 1
-            log.append(("record", stream))
-
-        def wait(self, stream: int) -> None:
-            log.append(("wait", stream, self.number))
-
-        def synchronize(self) -> None:
-            log.append(("wait", host, self.number))
-
-    class Family:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def __getattr__(self, function: str) -> Any:
-            return lambda *given, **named: log.append(noted_call(f"{self.name}.{function}", *given, **named))
-
-    numbers = iter(range(9))
-    kernels, shim, targets = (ModuleType(name) for name in ("kernels.fast", "kernels.targets.shim", "kernels.targets"))
-    vars(kernels)["__getattr__"] = Family
-    vars(targets)["emulated"] = None  # what calls it is replaced below
-    vars(targets)["gpu"] = SimpleNamespace(why_not_at_all=lambda: None, stream=lambda: next(numbers), CudaEvent=Event)
-    arena = Memory()
-    vars(shim)["cuda"] = SimpleNamespace(
-        device_array=lambda *_: arena, pinned_array=lambda *_: Memory(), current_context=None
-    )
-    script: dict[str, Any] = {"__name__": "script"}
-    with monkeypatch.context() as patched:
-        patched.setitem(sys.modules, "kernels.fast", kernels)
-        patched.setitem(sys.modules, "kernels.targets.shim", shim)
-        patched.setitem(sys.modules, "kernels.targets", targets)
-        exec(compile(text, "script.py", "exec"), script)
-    host = next(numbers)
-    counted: dict[int, int] = {}
-
-    def count(number: int) -> None:
-        nonlocal records
-        counted[number], records = records, records + 1
-        log.append(("record", host))
-
-    script["compress"] = lambda name, buffer: log.append(("compress", name, buffer.start, buffer.nbytes))
-    script["decompress"] = lambda name, buffer: log.append(("decompress", name, buffer.start, buffer.nbytes))
-    script["count"] = count
-    script["on_host"] = lambda work, *given: work(*given)
-    script["hold"] = lambda stream, number: log.append(("wait", stream, counted[number]))
-    arena.log = log
-    script["train_step"](0)
-    arena.log = None
-    return log
-
-
-def calls_of(program: Program) -> Iterator[Any]:
-    """The same of a program."""
+def meant(program: Program) -> Iterator[tuple[object, ...]]:
+    """The same of a program; the thread's waits for its own records are left out."""
     before = awaited(program)
-    records = [position for position, i in enumerate(program.instructions) if isinstance(i, Record)]
-    settings = {**LEARNING, "iteration": 0}
+    streams = [f"{name}_stream" if name in ("out", "in") else name for name in program.streams]
     compresses = any(isinstance(i, ToStore) for i in program.instructions)
     for position, i in enumerate(program.instructions):
         if isinstance(i, Allocate):
-            yield "allocate", i.address, i.tensor.nbytes
-        elif isinstance(i, Free):
-            yield "free", i.address
+            yield "allocate", i.address
         elif isinstance(i, Launch):
-            at = dict(zip(i.call.operands, i.addresses, strict=True))
-            given = {name: meant_argument(value, at, settings) for name, value in i.call.arguments.items()}
-            if i.choice is not None:
-                given["algorithm"] = i.choice.algorithm
-            if i.workspace is not None:
-                given["workspace"] = i.workspace[0]
-            yield noted_call(i.call.function, **given, stream=i.stream)
-        elif isinstance(i, (CopyOut, CopyIn)):
-            yield i.op, i.address, i.pinned_address, i.nbytes, i.stream
-        elif isinstance(i, (ToStore, FromStore)):
-            yield i.op, i.tensor.name, i.pinned_address, i.nbytes
-        elif isinstance(i, Record):
-            yield "record", i.stream
+            yield (i.call.function,)
+        elif isinstance(i, Copy | Record):
+            yield i.op, streams[i.stream]
+        elif isinstance(i, Wait):
+            own = getattr(program.instructions[before[position]], "stream", None) == i.stream
+            if streams[i.stream] != "host" or (compresses and not own):
+                yield "wait", streams[i.stream]
         else:
-            awaits = program.instructions[before[position]]
-            on_host = program.streams[i.stream] == "host"
-            if not on_host or (compresses and getattr(awaits, "stream", None) != i.stream):
-                yield "wait", i.stream, records.index(before[position])
+            yield (i.op,)
 
 
-def meant_argument(value: Any, at: dict[Tensor, int], settings: dict[str, Any]) -> Any:
-    if isinstance(value, tuple):
-        return tuple(meant_argument(one, at, settings) for one in value)
-    if isinstance(value, Tensor):
-        return at[value]
-    return settings[value.name] if isinstance(value, Setting) else value
-
-
-def check(program: Program, monkeypatch: pytest.MonkeyPatch) -> str:
+def check(program: Program) -> str:
     """The script of a program, which does what the program says; its lines are short."""
     text = written_out(program, "a test", **LEARNING)
-    assert executed(text, monkeypatch) == list(calls_of(program))
+    assert [*statements(text)] == [*meant(program)]
     lines = text[text.index("def train_step") :].splitlines()
     waits = [i for i, line in enumerate(lines) if re.search(r"\.wait\(|hold\(|\.synchronize\)", line)]
     assert all("# " in lines[i] or lines[i - 1].lstrip().startswith("# ") for i in waits), "a wait without a reason"
@@ -246,8 +125,8 @@ def check(program: Program, monkeypatch: pytest.MonkeyPatch) -> str:
     return text
 
 
-def test_lenet_under_vdnn_is_short_and_needs_nothing_of_refimpl(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = check(plan(build("lenet", 32), wanted("vdnn-all"), H100, 1 << 30), monkeypatch)
+def test_lenet_under_vdnn_is_short_and_needs_nothing_of_refimpl() -> None:
+    text = check(plan(build("lenet", 32), wanted("vdnn-all"), H100, 1 << 30))
     assert text.count("\n") <= 275
     modules = {name for node in ast.walk(ast.parse(text)) for name in imported(node)}
     assert modules <= sys.stdlib_module_names | {"numpy", "kernels"}
@@ -305,7 +184,7 @@ def imported(node: ast.AST) -> list[str]:
 @pytest.mark.parametrize(
     "network", ["tiny-inception", "tiny-vgg:vdnnpp", pytest.param("resnet50", marks=pytest.mark.campaign)]
 )
-def test_a_script_does_what_the_program_says_under_every_preset(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_does_what_the_program_says_under_every_preset(network: str) -> None:
     made, text = build(network, 16), ""
     for preset in presets.PRESETS:
         program = plan(made, wanted(preset), H100, 16 << 30)
@@ -313,7 +192,7 @@ def test_a_script_does_what_the_program_says_under_every_preset(network: str, mo
             program = (
                 program if len(made.layers) > 50 else plan(made, wanted(preset), H100, program.peak_bytes * 7 // 10)
             )
-        text += check(program, monkeypatch)
+        text += check(program)
     assert "on_host(compress, " in text
     for comment in (r"takes turns with \w+", r"the thread reads \w+", r"(the copy|[\w.]+) writes \w+ over \w+"):
         assert re.search(f"  # {comment}\n", text)
@@ -461,8 +340,8 @@ def test_the_same_bits_where_maps_are_stored_and_dropped_and_layers_fork(tmp_pat
     same_bits(program, tmp_path)
 
 
-def test_several_inputs_and_losses_are_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    check(least_plan(several(), wanted("superneurons"), H100, 0.3), monkeypatch)
+def test_several_inputs_and_losses_are_written_out() -> None:
+    check(least_plan(several(), wanted("superneurons"), H100, 0.3))
 
 
 def alike() -> Network:
@@ -475,8 +354,8 @@ def alike() -> Network:
     return b.build()
 
 
-def test_names_of_layers_that_are_one_identifier_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = check(least_plan(alike(), wanted("superneurons"), H100, 0.5), monkeypatch)
+def test_names_of_layers_that_are_one_identifier_stay_apart() -> None:
+    text = check(least_plan(alike(), wanted("superneurons"), H100, 0.5))
     assert {"a_b_w", "a_b_w_2", "a_b_w_3"} <= set(re.findall(r"\w+", text))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import signal
@@ -15,26 +14,17 @@ import pytest
 from kernels.checks.arguments import KernelError
 from refimpl.backend import BatchError, CopiesLate, DeviceFailed, Drawn, NotFinite, RunError, Trainer
 from refimpl.backend.cpu import CpuReplay
-from refimpl.machine.cpu_costs import reference
-from refimpl.machine.cpu_model import with_costs
-from refimpl.machine.here import rough_cpu
 from refimpl.names.networks import build
-from refimpl.network import Builder
 from refimpl.planner import Allocate, DoesNotFit, Program
-from refimpl.superneurons import LeastRecentlyUsed
-from refimpl.vdnnpp import Compressed
 from tests.messages import lacks, raises_naming
 from tests.refimpl.backend.running import (
     MACHINE,
     chosen,
     differing,
     plain_training,
-    small_network,
     small_program,
-    trained,
     trainer,
 )
-from tests.refimpl.modules import DropSome, least_plan, machine, setup
 from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_plainly
 
 
@@ -62,17 +52,6 @@ def test_a_network_trains_with_plain_kernels_as_with_fast_ones(name: str) -> Non
         with Trainer(made, rate=0.01) as training:
             losses[catalogue] = [training.step(*draw_batch(network, seed)) for seed in range(3)]
     assert losses["plain"] == pytest.approx(losses["own"], rel=1e-5)
-
-
-def test_the_cpus_own_convolution_trains_within_a_budget() -> None:
-    """By `vector_direct`, which only a CPU is offered: the same bits as without planning."""
-    network = small_network()
-    given = {call.name: "vector_direct" for step in network.steps for call in step.calls if call.choosable}
-    on_cpu = with_costs(rough_cpu(), reference()).with_algorithms(given)
-    tight = small_program(network, on=on_cpu)
-    _, state = trained(tight, 3)
-    assert {chosen(tight)(call) for step in network.steps for call in step.calls if call.choosable} == {"vector_direct"}
-    assert differing(state, plain_training(tight, 3)) == []
 
 
 def test_settings_may_change_between_steps(program: Program) -> None:
@@ -125,34 +104,6 @@ def test_evaluating_counts_whole_batches_and_a_part(program: Program) -> None:
     assert part.loss == pytest.approx((6 * whole.loss + one.loss) / 7)
     assert part.accuracy == pytest.approx((6 * whole.accuracy + one.accuracy) / 7)
     np.testing.assert_allclose(whole.predictions.sum(1), 1, rtol=1e-5)
-
-
-def branches() -> Program:
-    """Training drops what does not fit and rebuilds it; evaluating alone copies it out, and compresses more."""
-    b = Builder("branches", (3, 8, 9, 9))
-    b.pool(2, 1)
-    first, second, third = b.relu(), b.relu(), b.relu()
-    ends = [b.pool(8, mode="average", after=b.relu(after=third)) for _ in range(2)]
-    ends += [b.pool(8, mode="average", after=b.conv(1, 1, bias=False, after=one)) for one in (first, second)]
-    b.concat(*ends)
-    b.fc(2)
-    b.softmax()
-    wanted = setup(recompute=DropSome(), cache=LeastRecentlyUsed(), pinned=Compressed(lag=0))
-    return least_plan(b.build(), wanted, machine(1e6))
-
-
-def test_memory_is_enough_for_evaluating_too() -> None:
-    program = branches()
-    network = program.network
-    images, labels = draw_batch(network)
-    with trainer(program, order=CopiesLate(), poison=True) as made:
-        forward = made.inference
-        assert forward is not None and forward.store_bytes > program.store_bytes
-        assert made.device.store.size == forward.store_bytes
-        evaluation = made.evaluate(images, labels)
-    state = new_state(network)
-    run_plainly(forward.network, state, images, labels, SETTINGS, chosen(forward))
-    assert evaluation.predictions.tobytes() == state["predictions"].tobytes()
 
 
 def test_no_evaluation_where_forward_alone_does_not_fit(program: Program, monkeypatch: Any) -> None:
@@ -211,12 +162,6 @@ def test_a_wrong_batch_is_refused_before_anything_runs(
             assert one_line(caught)
         assert made.iteration == 0
         assert differing(made.state(), new_state(program.network)) == []
-
-
-def test_a_program_for_another_library_is_refused(program: Program) -> None:
-    foreign = dataclasses.replace(program, machine=MACHINE.with_catalogue("cudnn4"))
-    with raises_naming(RunError, "catalogue", "cudnn4", "algorithms"):
-        Trainer(foreign)
 
 
 def test_wrong_options_are_refused(program: Program) -> None:
@@ -308,22 +253,6 @@ def test_a_nan_that_appears_is_found_where_it_began(
         made.load_state(good)
         made.step(*draw_batch(network, 1))
         assert differing(made.state(), plain_training(program, 2)) == []
-
-
-@pytest.mark.parametrize("guard", [True, False])
-def test_an_infinite_loss_stops_training_as_one_that_is_not_a_number_does(program: Program, guard: bool) -> None:
-    """The probability of every label is 0; all before the losses is finite."""
-    images, labels = draw_batch(program.network)
-    with trainer(program, guard=guard) as made:
-        state = made.state()
-        state["last.b"][:] = np.where(np.isin(np.arange(4), labels), -1e9, 1e9)
-        made.load_state(state)
-        with raises_naming(NotFinite, 0) as caught:
-            made.step(images, labels)
-        assert one_line(caught) and caught.value.layer == "softmax1"
-        assert untouched(made, state) == guard and made.iteration == (not guard)
-        if guard:
-            assert lacks(str(caught.value), "softmax1", "forward", "losses", 3) == []
 
 
 def test_without_a_guard_the_same_bits_are_learnt_and_a_nan_is_found_too_late(program: Program) -> None:

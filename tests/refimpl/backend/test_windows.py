@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from refimpl import data
-from refimpl.backend import windows
 from refimpl.backend.windows import SyntheticTokens, TextWindows, WindowTask, text_windows
 from refimpl.names.networks import lenet, tiny_bert, tiny_gpt
 from refimpl.network import Network
@@ -96,16 +95,6 @@ def test_of_the_masked_tokens_some_stay_and_some_are_others() -> None:
     assert (masked, same) == (pytest.approx(0.8, abs=0.01), pytest.approx(0.1, abs=0.01))
 
 
-def test_the_documentation_is_a_text_and_is_missing_where_only_the_package_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = data.text_windows(gpt())
-    assert bytes(source.train[:200]).decode().startswith("# ") and len(source.train) > 200_000
-    monkeypatch.setattr(windows, "__file__", str(tmp_path / "refimpl" / "backend" / "windows.py"))
-    with raises_naming(data.DataError, "documentation", "--data FILE.txt"):
-        data.text_windows(gpt())
-
-
 def test_what_is_no_text_for_a_network_is_one_line(written: Callable[[bytes], Path], tmp_path: Path) -> None:
     short = written(b"x" * 17)
     with raises_naming(data.DataError, short, 17, "tiny-gpt", 18):
@@ -133,16 +122,6 @@ def test_the_windows_to_test_with_follow_each_other(written: Callable[[bytes], P
         source = TextWindows(np.arange(50, dtype=np.uint8), np.arange(count, dtype=np.uint8), WindowTask.of(gpt()))
         assert source.test_images.tolist() == [[*range(8 * n, 8 * n + 8)] for n in range(windows_there)]
         assert source.test_labels.tolist() == [[*range(8 * n + 1, 8 * n + 9)] for n in range(windows_there)]
-
-
-def test_another_text_can_be_tested_with(tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").write_bytes(b"abcdefghi")
-    (tmp_path / "other.txt").write_bytes(b"ABCDEFGHIJ")
-    source = text_windows(gpt(), tmp_path / "mine.txt", validation=tmp_path / "other.txt")
-    assert bytes(source.train.tobytes()) == b"abcdefghi" and bytes(source.test.tobytes()) == b"ABCDEFGHIJ"
-    (tmp_path / "mine.txt").write_bytes(b"abcdefgh")
-    with raises_naming(data.DataError, tmp_path / "mine.txt", 8, 9):
-        text_windows(gpt(), tmp_path / "mine.txt", validation=tmp_path / "other.txt")
 
 
 @pytest.mark.parametrize(("share", "tested"), [(None, 10), (0.3, 30), (0.01, 9), (0.99, 91)])

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -21,8 +19,8 @@ from refimpl.report.batch_picture import batch_picture
 from refimpl.report.comparison import Compared, Spread, compared
 from refimpl.report.comparison_picture import comparison_picture
 from refimpl.report.figures import memory_curve
-from refimpl.report.memory_pictures import fullest, memory_picture, pool_picture
-from refimpl.report.timeline_picture import around_stall, bars, busy, timeline_picture
+from refimpl.report.memory_pictures import memory_picture, pool_picture
+from refimpl.report.timeline_picture import around_stall, bars, timeline_picture
 from tests.messages import raises_naming
 from tests.refimpl.report.programs import SMALL, baseline, compressing, deep, evicting, offloading, timeline
 from tests.refimpl.report.svg import missing
@@ -92,21 +90,6 @@ def test_other_files_are_refused(path) -> None:
 # -- what is chosen to be drawn ----------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.integers(0, 50), min_size=2, max_size=60), st.integers(1, 9))
-def test_of_many_moments_the_fullest_of_each_column_are_drawn(values, columns) -> None:
-    places, total = np.arange(len(values), dtype=float), np.array(values)
-    shown = fullest(places, total, columns)
-    if len(values) <= columns:
-        assert shown.tolist() == list(range(len(values)))
-        return
-    width = places[-1] / columns
-    for column in range(columns):
-        inside = [i for i in range(len(values)) if min(int(places[i] / width), columns - 1) == column]
-        drawn = [i for i in shown if i in inside]
-        assert len(drawn) == bool(inside) and all(total[i] == max(total[inside]) for i in drawn)
-    assert total[shown].max() == total.max()
-
-
 @pytest.mark.parametrize("make", SMALL)
 def test_the_peak_is_marked_in_the_middle_of_its_time(make) -> None:
     """On the curve, and on the step that the words name: not on the line between two steps."""
@@ -122,17 +105,6 @@ def test_the_peak_is_marked_in_the_middle_of_its_time(make) -> None:
     assert f"step {round(x)}," in named and abs(x - round(x)) < 0.45
     line = pool_picture(program).axes[0].get_lines()[-1]
     assert x == pytest.approx(np.asarray(line.get_xdata(), dtype=float)[0])
-
-
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=8))
-def test_shares_of_time_are_a_count_of_moments(gaps) -> None:
-    spans, now = [], 0
-    for gap, length in gaps:
-        spans.append((now + gap, now + gap + length))
-        now += gap + length
-    edges = np.arange(now + 3)
-    inside = [sum(start <= moment < end for start, end in spans) for moment in edges[:-1]]
-    assert busy(np.array(spans, dtype=float), edges) == pytest.approx(inside)
 
 
 @pytest.mark.parametrize("make", SMALL)
