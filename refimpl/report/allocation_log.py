@@ -21,7 +21,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 from refimpl.memory import allocation_trace
 from refimpl.memory.base import Pool, Statistics
@@ -86,7 +86,7 @@ def _event(row: list[str]) -> LoggedEvent:
     if action not in ACTIONS:
         raise ValueError(f"the action {shown(action)}; it must be one of {', '.join(map(repr, ACTIONS))}")
     return LoggedEvent(
-        action=cast(Action, action),
+        action=action,
         pointer=NULL[pointer] if pointer in NULL else _number("pointer", pointer, 16),
         nbytes=_number("size", nbytes, 10),
         seconds=_seconds(time),
