@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,23 +102,6 @@ def test_drawn_networks_and_set_ups_come_to_the_bits_of_the_baseline(network: Ne
     _, state = trained(program, 2, backend=BACKEND)
     _, plain = trained(plan(network, setup(liveness=NetworkWide()), MACHINE, 1 << 28), 2, backend=BACKEND)
     assert differing(state, plain) == []
-
-
-def test_a_checkpoint_goes_from_one_backend_to_the_other(tmp_path: Path) -> None:
-    program = small_program()
-    with trainer(program, backend=BACKEND) as made:
-        losses = [made.step(*draw_batch(program.network, i)) for i in range(2)]
-        made.save(tmp_path / "here.npz")
-        state = made.state()
-        losses += [made.step(*draw_batch(program.network, i)) for i in (2, 3)]
-        last = made.state()
-    with Trainer(program, backend=BACKEND) as resumed:
-        resumed.restore(tmp_path / "here.npz")
-        assert [resumed.step(*draw_batch(program.network, i)) for i in (2, 3)] == losses[2:]
-        assert differing(resumed.state(), last) == []
-    with Trainer(program) as on_the_cpu:
-        on_the_cpu.restore(tmp_path / "here.npz")
-        assert differing(on_the_cpu.state(), state) == []
 
 
 def test_closing_gives_the_memory_back_at_once() -> None:

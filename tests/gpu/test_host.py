@@ -65,21 +65,6 @@ def test_an_event_orders_two_streams() -> None:
 
 
 @pytest.mark.timing
-def test_events_measure_time_on_the_gpu() -> None:
-    x, stream = zeros(1), gpu.stream()
-    launch(busy_kernel, 1, x, 100_000_000, stream=stream)  # a GPU that rests takes a while to reach its full clock
-    seconds = []
-    for steps in (10_000_000, 40_000_000):
-        start, end = gpu.CudaEvent(timing=True), gpu.CudaEvent(timing=True)
-        start.record(stream)
-        launch(busy_kernel, 1, x, steps, stream=stream)
-        end.record(stream)
-        end.synchronize()
-        seconds.append(start.seconds_until(end))
-    assert 2 < seconds[1] / seconds[0] < 8
-
-
-@pytest.mark.timing
 def test_a_bound_launch_costs_the_host_next_to_nothing() -> None:
     """Measured in bursts that fit the driver's queue, so that the host never waits for the GPU."""
     x, w, b, y = zeros(1, 1, 4, 4), zeros(1, 1, 3, 3), zeros(1), zeros(1, 1, 2, 2)

@@ -99,18 +99,6 @@ def test_driver_calls_are_made_counted_and_change_no_bit() -> None:
     print(f"{gpu.device_name()}: {allocations} allocations, {times.seconds * 1e3:.2f} ms in the calls of an iteration")
 
 
-@pytest.mark.timing
-def test_a_free_waits_for_the_device() -> None:
-    """So an iteration with driver calls is slower than the same one with the heap."""
-    ask = measured.Request(None, None, "superneurons", machine("here"), "12GiB", BACKEND)
-    network = build(sized("resnet50:superneurons", "tiny-resnet:superneurons"), 8)
-    found = superneurons_measured.against_driver_calls(network, ask)
-    print(f"{gpu.device_name()}: {found.share:.1%} of an iteration of {found.network} is what driver calls cost")
-    assert found.planned_calls > found.planned_heap and 0 < found.share_inside < 1
-    if BACKEND == "cuda":  # on an emulated GPU these are the CPU's seconds, and kernels take nearly all of them
-        assert found.calls.seconds > found.heap.seconds and 0 < found.share < 1
-
-
 def test_the_planned_largest_batch_trains() -> None:
     """Within a budget, on the device: the pool's peak is the planned one, and a budget it is."""
     budget = sized(64, 2)  # MiB

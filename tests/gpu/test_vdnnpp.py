@@ -10,7 +10,7 @@ import pytest
 
 from kernels.targets import gpu
 from kernels.targets.shim import cuda
-from refimpl.backend import DeviceFailed, host_thread
+from refimpl.backend import DeviceFailed
 from refimpl.backend.host_thread import HostWork, host_stream
 from refimpl.names import presets
 from refimpl.names.machines import named as machine
@@ -101,32 +101,6 @@ def test_packing_runs_beside_kernels() -> None:
     print(f"{timeline.machine}: {total * 1e3:.2f} ms of compressing and decompressing, {both * 1e3:.2f} beside kernels")
     assert 0 < both <= total
     assert both > 0.2 * min(total, timeline.busy("compute"))
-
-
-@pytest.mark.timing
-def test_the_host_hands_out_an_iteration_without_waiting_for_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything is issued while the first map is still being compressed; and what never ends becomes an error."""
-    import threading
-
-    program = compressing()
-    stuck, real = threading.Event(), HostWork.run
-
-    def run(self: HostWork, work: Any) -> None:
-        stuck.wait(60)
-        real(self, work)
-
-    monkeypatch.setattr(HostWork, "run", run)
-    with trainer(program, backend=BACKEND, guard=False) as made:
-        threading.Timer(0.5, stuck.set).start()
-        made.step(*draw_batch(program.network))
-        seconds = made.host_seconds_per_instruction
-        assert seconds is not None and seconds * len(program.instructions) < 0.4
-    stuck.clear()
-    monkeypatch.setattr(host_thread, "PATIENCE", 0.5)
-    with trainer(program, backend=BACKEND) as made:
-        with raises_naming(DeviceFailed, "0.5"):
-            made.step(*draw_batch(program.network))
-        stuck.set()
 
 
 def test_a_failing_piece_is_an_error_and_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,12 +106,8 @@ def close(measured: Timeline, model: Timeline) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("network", "preset"),
-    [("lenet:vdnnpp", "vdnnpp-all"), ("lenet", "superneurons")],
-)
-def test_the_timeline_is_that_of_simulate(network: str, preset: str) -> None:
-    program = planned(network, preset)
+def test_the_timeline_is_that_of_simulate() -> None:
+    program = planned("lenet:vdnnpp", "vdnnpp-all")
     with trainer(program, backend="emulated") as made:
         made.step(*draw_batch(program.network))
         timeline = made.timeline()

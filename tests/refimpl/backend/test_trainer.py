@@ -14,11 +14,9 @@ import pytest
 from kernels.checks.arguments import KernelError
 from refimpl.backend import BatchError, CopiesLate, DeviceFailed, Drawn, NotFinite, RunError, Trainer
 from refimpl.backend.cpu import CpuReplay
-from refimpl.names.networks import build
-from refimpl.planner import Allocate, DoesNotFit, Program
+from refimpl.planner import DoesNotFit, Program
 from tests.messages import lacks, raises_naming
 from tests.refimpl.backend.running import (
-    MACHINE,
     chosen,
     differing,
     plain_training,
@@ -38,20 +36,6 @@ def one_line(error: Any) -> bool:
 
 
 # -- training and evaluating -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["tiny-llama", "tiny-unet"])
-def test_a_network_trains_with_plain_kernels_as_with_fast_ones(name: str) -> None:
-    """In as little memory as possible each, of which the plain kernels need none as workspace."""
-    network, losses = build(name, 2), {}
-    for catalogue in ("own", "plain"):
-        made = small_program(network, on=MACHINE.with_catalogue(catalogue))
-        spaces = [i for i in made.instructions if isinstance(i, Allocate) and i.tensor.kind == "workspace"]
-        assert catalogue == "own" or not spaces
-        with Trainer(made, rate=0.01) as training:
-            losses[catalogue] = [training.step(*draw_batch(network, seed)) for seed in range(3)]
-    assert losses["plain"] == pytest.approx(losses["own"], rel=1e-5)
 
 
 def test_settings_may_change_between_steps(program: Program) -> None:

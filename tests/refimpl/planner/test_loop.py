@@ -8,11 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.names.networks import build
+from refimpl.machine import Tier
+from refimpl.memory import UNLIMITED
+from refimpl.memory.tiers import pinned_size
+from refimpl.names.networks import build, lenet
 from refimpl.network import Network
-from refimpl.planner import DoesNotFit, Setup, plan
+from refimpl.planner import Context, DoesNotFit, Setup, plan
 from refimpl.planner.instructions import Allocate, Free, Launch
 from refimpl.slots.baseline import NetworkWide
+from tests.messages import raises_naming
 from tests.refimpl.modules import (
     least_plan,
     machine,
@@ -74,3 +78,14 @@ def test_what_does_not_fit_says_where_and_what_is_in_the_way() -> None:
     assert "of maps" in text and "of resident tensors" in text and "\n" not in text
     assert error.asked > error.largest_hole and error.free >= error.largest_hole
     assert sum(error.alive.values()) + error.free == pytest.approx(12 << 30, abs=512)
+
+
+def test_the_hosts_memory_holds_the_batch_and_the_results_first() -> None:
+    network = lenet(4)
+    fixed = sum(pinned_size(nbytes) for nbytes in (4 * 4 * 28 * 28, 4 * 4, 4 * 4))  # images, labels, losses
+    left = Context(network, machine().with_tiers([Tier("host", fixed + 7)]))
+    assert left.tiers == {"host": 7} and left.budget == machine().memory_bytes
+    with raises_naming(DoesNotFit, "the batch and the results", "host"):
+        Context(network, machine().with_tiers([Tier("host", fixed - 1)]))
+    unlimited_tier = Context(network, machine(), 77)
+    assert unlimited_tier.tiers["host"] == UNLIMITED and unlimited_tier.budget == 77
