@@ -61,7 +61,7 @@ def named_npz(network: Network, path: str | Path, validation: str | Path | float
             raise DataError(f"{path}: {error}") from None
         tested = rows(inputs, tested_ones), rows(labels, tested_ones)
         inputs, labels = rows(inputs, trained_ones), rows(labels, trained_ones)
-    return Data(*map(as_given, (inputs, labels, *tested)), classes=0)
+    return Data(as_given(inputs), as_given(labels), as_given(tested[0]), as_given(tested[1]), classes=0)
 
 
 def _checked(network: Network, found: Mapping[str, np.ndarray], where: str) -> tuple[Arrays, Arrays]:

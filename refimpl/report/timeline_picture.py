@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -176,7 +177,7 @@ def _bars(axes: Axes, seen: Sequence[Bar], start: float, end: float) -> None:
         for lane in {bar.stream for bar in seen if bar.what == what}:
             spans = [(bar.start, bar.end - bar.start) for bar in seen if bar.what == what and bar.stream == lane]
             edge = "none" if what == "stalled" else "white"
-            look = {"facecolor": colour, "hatch": hatch, "edgecolor": edge, "linewidth": line}
+            look: Any = {"facecolor": colour, "hatch": hatch, "edgecolor": edge, "linewidth": line}
             axes.broken_barh(spans, (-lane - 0.36, 0.72), **look, rasterized=len(seen) > MANY)
     for bar in seen:
         left, right = max(bar.start, start), min(bar.end, end)

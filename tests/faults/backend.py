@@ -18,7 +18,6 @@ FAULTS = (
         "            if not self._left[value]:\n",
         "            if self._left[value] < 0:\n",
         "tests/refimpl/backend/test_poison.py",
-        slow=True,
     ),
     Fault(
         "a checkpoint of another shape is loaded",

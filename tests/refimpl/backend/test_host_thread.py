@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import threading
 from itertools import pairwise
 from typing import Any
@@ -65,18 +64,6 @@ def test_a_piece_that_never_ends_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     with raises_naming(DeviceFailed, "conv1", "0.05"):
         thread.start(Piece("compressing conv3", lambda: None))
     gate.set()
-
-
-def test_the_thread_ends_when_nobody_has_it_any_more() -> None:
-    thread = HostThread()
-    thread.start(Piece("nothing", lambda: None))
-    thread.finish()
-    worker = thread._thread
-    assert worker.is_alive() and worker.daemon  # a stuck one does not keep the process from ending
-    del thread
-    gc.collect()
-    worker.join(5)
-    assert not worker.is_alive()
 
 
 def test_one_map_in_two_places_of_the_store(program: Program) -> None:

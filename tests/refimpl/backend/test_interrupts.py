@@ -38,13 +38,6 @@ def test_a_signal_is_heard_at_the_end_and_a_second_one_at_once(number: int, hear
     assert heard == [number, signal.SIGINT, number]
 
 
-@pytest.mark.parametrize("ignored", [signal.SIG_IGN, signal.SIG_DFL])
-def test_a_signal_that_python_does_not_handle_stays_so(ignored: Any) -> None:
-    signal.signal(signal.SIGTERM, ignored)
-    with held_interrupts():
-        assert signal.getsignal(signal.SIGTERM) == ignored and signal.getsignal(signal.SIGINT) != ignored
-
-
 @pytest.mark.parametrize("held", [held_interrupts, sigterm_as_ctrl_c])
 def test_another_thread_changes_no_handler(held: Any) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

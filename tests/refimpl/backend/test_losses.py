@@ -99,17 +99,6 @@ def test_what_is_wrong_with_labels_and_targets_is_one_line() -> None:
         made.close()
 
 
-def test_targets_of_single_numbers_need_no_axes_of_one() -> None:
-    b = Builder("one number", (4, 3, 1, 1))
-    b.conv(1, 1)
-    b.mean_squared_error()
-    images, targets = np.ones((4, 3), np.float32), np.arange(4, dtype=np.float32)
-    with Trainer(small_program(b.build())) as made:
-        assert made.step(images, targets) > 0
-        with raises_naming(BatchError, (4, 4)):
-            made.step(images, np.zeros((4, 4), np.float32))
-
-
 def test_synthetic_images_have_the_labels_that_a_loss_wants() -> None:
     for loss in LOSSES:
         made = network(loss)

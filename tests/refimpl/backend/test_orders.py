@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refimpl.backend import CopiesEarly, CopiesLate, Drawn, LegalOrder, ProgramOrder, RunError
-from refimpl.backend.orders import Arranger, awaited
+from refimpl.backend.orders import Arranger
 from refimpl.network import Network
 from refimpl.planner import CopyIn, CopyOut, Launch, Program, Record, Setup, Wait
 from refimpl.planner.instructions import Instruction
@@ -49,18 +49,6 @@ def test_every_order_is_one_that_streams_and_events_allow(network: Network, want
         assert allowed(program, arranger.arrange(order))
 
 
-def test_copies_come_early_or_late() -> None:
-    program = small_program()
-    arranger = Arranger(program)
-    copies = [position for position, i in enumerate(program.instructions) if i.op.startswith("copy")]
-    early, listed, late = (
-        sum(arranger.arrange(order).index(position) for position in copies)
-        for order in (CopiesEarly(), ProgramOrder(), CopiesLate())
-    )
-    assert early <= listed <= late
-    assert early < late
-
-
 def test_a_program_that_cannot_go_on_says_where() -> None:
     """Two streams, each waiting for a record that follows the other's own wait."""
     program = small_program()
@@ -70,11 +58,3 @@ def test_a_program_that_cannot_go_on_says_where() -> None:
     arranger._awaited = {2: 3, 3: 2}
     with raises_naming(RunError, 2):
         arranger.arrange(ProgramOrder())
-
-
-def test_a_wait_is_for_the_last_record_of_its_event_before_it() -> None:
-    program = small_program()
-    instructions: list[Instruction] = [Record(0, 0, 7), Record(0, 1, 3), Record(0, 0, 7), Wait(0, 1, 7), Wait(0, 0, 3)]
-    assert awaited(dataclasses.replace(program, instructions=instructions)) == {3: 2, 4: 1}
-    with raises_naming(RunError, 1, 3):
-        awaited(dataclasses.replace(program, instructions=[Record(0, 0, 7), Wait(0, 1, 3), Record(0, 1, 3)]))

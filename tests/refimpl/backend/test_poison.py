@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from refimpl.backend import CopiesEarly, CopiesLate, Drawn, LegalOrder, NotFinite, ProgramOrder
-from refimpl.planner import Program, Wait
+from refimpl.backend.poison import ONES
+from refimpl.planner import Allocate, Program, Wait
 from refimpl.planner.verify import Unsafe
-from tests.refimpl.backend.running import Arrays, differing, plain_training, small_program, trained
+from tests.refimpl.backend.running import Arrays, differing, plain_training, small_program, trained, trainer
 from tests.refimpl.modules import LastUsed, PooledPinned
+from tests.refimpl.plainly import draw_batch
 
 ITERATIONS = 2
 
 
 # -- which bytes -------------------------------------------------------------------------------------------------------
+
+
+def test_no_block_can_be_read_after_its_last_access() -> None:
+    program = small_program()
+    with trainer(program, poison=True) as made:
+        made.step(*draw_batch(program.network))
+        device: Any = made.device
+        for i in program.instructions:
+            if isinstance(i, Allocate):
+                assert (device.arena[i.address : i.address + i.tensor.nbytes] == ONES).all(), i
 
 
 # -- a missing wait ----------------------------------------------------------------------------------------------------

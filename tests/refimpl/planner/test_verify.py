@@ -340,29 +340,6 @@ def test_every_fault_is_found_and_named(fault: str) -> None:
 # -- what a refusal has for a program that reads it --------------------------------------------------------------------
 
 
-def bounced(program: Program) -> tuple[Program, int]:
-    """conv1 goes out and back in, and conv2 goes out through the same pinned buffer.  And the index of what is new."""
-    one, two = tensor(program, "conv1"), tensor(program, "conv2")
-    index = find(program, "launch", "pool.forward") + 1
-    step = program.instructions[index - 1].step
-    program, host = more_pinned(program, one.nbytes)
-    first, second = (at(program, find(program, "allocate", name), Allocate).address for name in ("conv1", "conv2"))
-    new: list[Instruction] = [
-        Record(step, COMPUTE, 100), Wait(step, OUT, 100), CopyOut(step, one, first, host, one.nbytes, OUT),
-        Record(step, OUT, 101), Wait(step, IN, 101), CopyIn(step, one, first, host, one.nbytes, IN),
-        Record(step, IN, 102), Wait(step, OUT, 102), CopyOut(step, two, second, host, two.nbytes, OUT),
-        Record(step, OUT, 103), Wait(step, COMPUTE, 103),
-    ]  # fmt: skip
-    return inserted(program, index, *new), index
-
-
-@pytest.mark.parametrize(("wait", "missing"), [(1, ("out", "compute")), (4, ("in", "out")), (10, ("compute", "in"))])
-def test_every_other_wait_of_that_is_needed(wait: int, missing: tuple[str, str]) -> None:
-    planned, start = bounced(small_program())
-    found = refused(without(planned, start + wait))
-    assert (found.rule, found.missing) == (1, missing)
-
-
 def test_a_block_freed_untouched_and_used_again_by_another_stream() -> None:
     """A map's bytes go to a block that nothing touches, and then to a third: it must still wait for the map's copy."""
     planned = small_program()
