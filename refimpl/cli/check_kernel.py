@@ -10,13 +10,13 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from refimpl.cli.parser import DEVICE_FAILED, DONE, WRONG, Fail, Parser, whole
+from refimpl.cli.parser import DEVICE_FAILED, DONE, WRONG, Fail, Parser
 from refimpl.cli.terminal import say
 from refimpl.importing.own_code import executed
 from refimpl.text import counted, one_line, size
 
 TYPES = ("float32", "f4", "float64", "f8", "int32", "i4", "int64", "i8")
-SEEDS = 4
+SEEDS = 4  #: orders of blocks and threads that are drawn, beside the plain one
 MOST_BLOCKS = 2**31 - 1
 LARGEST = 1 << 28  #: bytes of an array
 MOST_AXES = 32
@@ -41,10 +41,6 @@ def add(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument("--grid", type=numbers, default=(1,), metavar="X[,Y[,Z]]", help="blocks (default: 1)")
     parser.add_argument("--block", type=numbers, metavar="X[,Y[,Z]]", help="threads of a block (default: 64)")
-    parser.add_argument(
-        "--seeds", type=whole(0, 1000), default=SEEDS, metavar="N",
-        help=f"orders that are drawn, beside the plain one (default: {SEEDS})",
-    )  # fmt: skip
 
 
 def numbers(text: str) -> tuple[int, ...]:
@@ -65,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
         emulated.start(races="always")
         function, name, block = loaded(options.kernel)
         threads = options.block or block or (64,)
-        for seed in range(options.seeds + 1):
+        for seed in range(SEEDS + 1):
             emulated.order("late", seed)
             found = launched(function, options.grid, threads, options.given)
             if found:
@@ -78,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
         raise Fail(f"{options.kernel}: the emulated GPU does not know this: {error}") from None
     except (emulated.EmulationError, emulated.NoCompiler) as error:
         raise Fail(str(error), DEVICE_FAILED) from None
-    say(f"{name}: nothing found in {counted(options.seeds + 1, 'order')} of blocks and threads.")
+    say(f"{name}: nothing found in {counted(SEEDS + 1, 'order')} of blocks and threads.")
     return DONE
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from refimpl.cli import resolve, shared_options
-from refimpl.cli.parser import DONE, Fail, Parser, real, whole
+from refimpl.cli.parser import DONE, Fail, Parser, whole
 from refimpl.cli.picture_option import checked, save
 from refimpl.cli.plan import least
 from refimpl.cli.terminal import Advance, print_json, progress, say, show_table, silent, wrapped
@@ -39,6 +39,7 @@ MAY_AGREE = ("out", "in", "rebuilt")  #: columns left out where all setups agree
 WIDE = ("stalled", "live")
 NAME = 13  #: letters of a setup's name that stay in one line
 EFFORT = 200  #: plans that the search of the preset combined makes at most, where every paper has a row
+SOLVER_SECONDS = 60.0  #: for the bound; what is proved at the limit is a bound
 UNSPECIFIC = ("=none", "=yes", "=no")  #: a row is called by slot and module, where the module's name says nothing
 LEFT_OUT = ("steps", "fates")  #: of a plan's document, where there are many in one document
 ASKED = ("verify", "spread", "least", "json")  #: options that a row depends on
@@ -95,8 +96,6 @@ def add(parser: Parser) -> None:
         help="the floor; a lower bound, which the solver HiGHS proves (refimpl[optimum]); of a small network the best "
         "of all fates; of a chain Rotor's optimum",
     )  # fmt: skip
-    bound.add_argument("--time-limit", type=real(above=0), metavar="S", default=60.0,
-                       help="seconds for the solver; its bound at the limit is a bound (default: 60)")  # fmt: skip
     bound.add_argument(
         "--enumerate", type=whole(0, 10), metavar="N", dest="most",
         help="try every fate of the N largest maps, the others kept (default: of all maps, if there are at most 8)",
@@ -124,7 +123,7 @@ def run(options: argparse.Namespace) -> int:
     if options.bound:
         from refimpl.studies.optimum.limits import limits
 
-        could_be = [limits(network, machine, budget, options.time_limit, options.most) for network, budget in cases]
+        could_be = [limits(network, machine, budget, SOLVER_SECONDS, options.most) for network, budget in cases]
     with progress("planning", len(setups) * len(cases)) as advance:
         asked = argparse.Namespace(**{name: getattr(options, name) for name in ASKED})
         found = planned(RowMaker(groups, cases, common, machine, asked), options.jobs, advance)

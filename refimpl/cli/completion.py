@@ -14,7 +14,7 @@ from typing import Any
 
 #: Argument, as `argparse` stores it → the kind of its names.  The shell offers files for all others.
 KINDS = {
-    "network": "networks", "networks": "networks", "against_network": "networks", "machine": "machines",
+    "network": "networks", "networks": "networks", "machine": "machines",
     "tiers": "tiers", "policy": "presets", "assignments": "assignments",
     "setups": "setups", "against": "setups", "data": "data",
 }  # fmt: skip

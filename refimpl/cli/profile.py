@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 
 from refimpl.cli import shared_options
-from refimpl.cli.parser import DONE, Fail, Parser, real, whole, writable
+from refimpl.cli.parser import DONE, Fail, Parser, writable
 from refimpl.cli.terminal import progress, say
 from refimpl.machine import cpu_costs
 from refimpl.machine.cpu_model import FETCHED, SHARED, with_costs
 from refimpl.machine.here import is_busy, rough_cpu
 from refimpl.names.networks import build
 from refimpl.text import counted
+
+TURNS = 3  #: times that everything is timed
+LIMIT = 5.0  #: seconds; what takes longer by itself is left out
 
 
 def add(parser: Parser) -> None:
@@ -25,13 +28,6 @@ def add(parser: Parser) -> None:
     shared_options.network(parser, optional=True)
     parser.add_argument("--here", action="store_true", help="the CPU's kernels, for the machine here; no network")
     parser.add_argument("--out", metavar="FILE", help="the profile to write, a JSON file")
-    parser.add_argument(
-        "--turns", type=whole(), default=3, metavar="N", help="times that everything is timed (default: 3)"
-    )
-    parser.add_argument(
-        "--limit", type=real(above=0), default=5.0, metavar="SECONDS",
-        help="leave out what would take longer than this by itself (default: 5)",
-    )  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> int:
@@ -51,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     calls = different_calls(network)
     with progress(f"{network.name} on {device.name}:", len(calls) + 1) as advance:
         advance("compiling")
-        found = measure(network, device, options.turns, options.limit, lambda done, of, name: advance(name))
+        found = measure(network, device, TURNS, LIMIT, lambda done, of, name: advance(name))
     found.save(options.out)
     ways = sum(len(choices) for choices in found.choices.values())
     say(

@@ -32,7 +32,6 @@ def add(parser: Parser) -> None:
             "refimpl view vgg16 --batch 64 --policy vdnn-all --budget 6GiB",
             "refimpl view vgg16 --batch 64 --policy vdnn-all --against superneurons --out two.html",
             'refimpl view alexnet --against "baseline liveness=layer-wise"',
-            "refimpl view resnet50 --policy superneurons --against-network resnet101",
             "refimpl view vgg16 --batch 64 --workers 8 --format chrome",
             "refimpl view tiny-resnet --run --out measured.json",
         ],
@@ -42,10 +41,7 @@ def add(parser: Parser) -> None:
     shared_options.machine(parser)
     shared_options.budget(parser)
     shared_options.cluster(parser)
-    parser.add_argument("--against", metavar="SETUP", help="a second program, of this setup (default: the same setup)")
-    parser.add_argument(
-        "--against-network", metavar="NETWORK", help="a second program, of this network (default: the same network)"
-    )
+    parser.add_argument("--against", metavar="SETUP", help="a second program, of this setup")
     parser.add_argument("--format", choices=("page", *FORMATS), help="default: by the ending of --out, else page")
     parser.add_argument("--out", metavar="FILE", help="default: view.html, of other formats the network's name")
     parser.add_argument("--run", action="store_true", dest="measured", help="run it here, for another tool")
@@ -64,12 +60,9 @@ def run(options: argparse.Namespace) -> int:
     path = writable("--out", options.out or "view.html")
     program = resolve.program(options)
     against = None
-    if options.against or options.against_network:
-        network = program.network
-        if options.against_network:
-            network = resolve.network(options, options.against_network)
-        setup = resolve.setup_named(options, options.against, {}) if options.against else program.setup
-        against = plan(network, setup, resolve.machine(options), options.budget)
+    if options.against:
+        setup = resolve.setup_named(options, options.against, {})
+        against = plan(program.network, setup, resolve.machine(options), options.budget)
         resolve.proved(against)
     write_page(path, program, against=against)
     say(f"{path}: {title(program)}{f' beside {title(against)}' if against else ''}; open it in a browser")
@@ -81,7 +74,7 @@ def export(options: argparse.Namespace, form: str) -> int:
     """One iteration for another tool, simulated or run."""
     from refimpl.report import exports
 
-    if options.against or options.against_network:
+    if options.against:
         raise Fail("--against compares on a page: leave out --format")
     ending, what, opens, write = FORMATS[form]
     path = writable("--out", options.out or f"{options.network.replace(':', '-')}{ending}")

@@ -151,8 +151,7 @@ def combinations(paper: str) -> tuple[Setup, ...]:
     return tuple(PRESETS[name].setup for name in PAPERS[paper]) + papers().get(paper, ())
 
 
-#: What `setup` takes for the search of the preset combined, beside modules.
-SEARCH = ("effort", "seed")
+SEARCH = ("effort", "seed")  #: what `setup` takes for the search of the preset combined, beside modules
 
 
 def setup(text: str, named: Mapping[str, Any] | None = None) -> Setup:
@@ -202,10 +201,7 @@ def searching(made: Setup, given: Mapping[str, str]) -> Setup:
         if not isinstance(made, Combined):
             raise SetupError(f"{name}={value} is for combined, and {made.name} does not search as it does")
         if not value.isdecimal() or (name == "effort" and not int(value[:9])):
-            about = (
-                "the plans that the search makes at most, as in effort=200" if name == "effort" else "a whole number"
-            )
-            raise SetupError(f"{name}={value}: give {about}")
+            raise SetupError(f"{name}={value}: give a whole number, as in effort=200, the plans at most, or seed=1")
         made = replace(made, **{name: int(value[:9])})  # type: ignore[arg-type]
     return made
 

@@ -15,19 +15,17 @@ import io
 import json
 import os
 import re
-import resource
 import signal
 import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from threading import Timer
 from typing import Any
 
 import numpy as np
 import pytest
 
-from refimpl.backend import Trainer, cpu
+from refimpl.backend import Trainer
 from refimpl.cli import main, resolve
 
 LONG = 600.0  #: seconds that the other ranks go on preparing, unless they are told to stop; mpiexec is killed sooner
@@ -37,11 +35,10 @@ def plant(patch: pytest.MonkeyPatch, rank: int, mine: int, fault: str, when: str
     """Plant a fault in `rank`; this one is `mine`.
 
     Args:
-        fault: NaN, "error", "room" or a signal.
-        when: the iteration, once its losses are known, or what else the rank does: planning, compiling, saving, or
-            waiting for the other ranks.
+        fault: NaN, "error" or a signal.
+        when: the iteration, once its losses are known, or what else the rank does: compiling or saving.
     """
-    step, meet, save, arena = Trainer.step, Trainer._meet, os.fsync, cpu.arena
+    step, meet, save = Trainer.step, Trainer._meet, os.fsync
 
     def strike() -> None:
         moment.touch()
@@ -77,30 +74,12 @@ def plant(patch: pytest.MonkeyPatch, rank: int, mine: int, fault: str, when: str
         time.sleep(LONG)
         raise AssertionError("another rank's fault was not told")
 
-    def no_room(*given: Any) -> np.ndarray:
-        """What the operating system answers when a process may have no more memory than it has."""
-        if mine != rank:
-            return arena(*given)
-        moment.touch()
-        before = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (0, before[1]))
-        try:
-            return arena(*given)
-        finally:
-            resource.setrlimit(resource.RLIMIT_AS, before)
-
     patch.setattr(Trainer, "step", faulty_step)
     patch.setattr(Trainer, "_meet", faulty_meet)
     if when == "saving":
         patch.setattr(os, "fsync", faulty_save)
-    if when == "waiting" and mine == rank:
-        Timer(0.7, strike).start()
-    elif when == "waiting":
-        patch.setattr(resolve, "machine", endless)
-    if when in ("planning", "compiling"):
-        patch.setattr(resolve, "runnable" if when == "planning" else "trainer", endless)
-    if fault == "room":
-        patch.setattr(cpu, "arena", no_room)
+    if when == "compiling":
+        patch.setattr(resolve, "trainer", endless)
 
 
 def planted(patch: pytest.MonkeyPatch, text: str) -> None:

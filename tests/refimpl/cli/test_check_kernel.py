@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from kernels.targets.shim import cuda
 from refimpl.cli import check_kernel
 from refimpl.cli.parser import WRONG, Fail
 from tests.messages import raises_naming
-from tests.refimpl.cli.said import Command
 
 KERNELS = """
 from numba import cuda
@@ -120,72 +118,6 @@ def test_an_atomic_that_nvvm_does_not_have_is_named_with_its_line() -> None:
     line = total.__code__.co_firstlineno + 1
     says = check_kernel.reason(error, cuda.jit(total))
     assert says.startswith("ERROR_COMPILATION (9)") and f"line {line}: cuda.atomic.add(x, 0, 1)" in says
-
-
-@pytest.fixture
-def orders(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The emulated GPU's calls; a kernel is neither compiled nor run."""
-    calls: list[Any] = []
-    monkeypatch.setattr(emulated, "why_not", lambda: None)
-    monkeypatch.setattr(gpu, "why_not_compile", lambda: None)
-    monkeypatch.setattr(emulated, "start", lambda **how: calls.append(how))
-    monkeypatch.setattr(emulated, "order", lambda *given: calls.append(given))
-    monkeypatch.setattr(
-        check_kernel, "loaded", lambda text: ("function", "scale", (32,) if "declared" in text else None)
-    )
-    return calls
-
-
-def finding(monkeypatch: pytest.MonkeyPatch, *found: list[str]) -> list[Any]:
-    """What each launch finds, in turn; the arguments of all launches."""
-    asked: list[Any] = []
-    turns = iter(found)
-
-    def launched(*given: Any) -> list[str]:
-        asked.append(given)
-        return next(turns, [])
-
-    monkeypatch.setattr(check_kernel, "launched", launched)
-    return asked
-
-
-def test_every_order_is_tried(refimpl: Command, orders: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = finding(monkeypatch)
-    said = refimpl("check-kernel", "a.py:scale", "--grid", "4,2", "--seeds", 2, "--with", "f4[3]", 7)
-    assert (said.status, said.out) == (0, "scale: nothing found in 3 orders of blocks and threads.\n")
-    assert orders == [{"races": "always"}, ("late", 0), ("late", 1), ("late", 2)]
-    assert asked == [("function", (4, 2), (64,), ["f4[3]", "7"])] * 3
-    refimpl("check-kernel", "declared.py:scale", "--seeds", 0)
-    refimpl("check-kernel", "declared.py:scale", "--seeds", 0, "--block", "8,8")
-    assert [given[2] for given in asked[3:]] == [(32,), (8, 8)]
-
-
-def test_the_first_order_that_finds_something_ends_it(
-    refimpl: Command, orders: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = finding(monkeypatch, [], [], ["a race", "another"])
-    said = refimpl("check-kernel", "a.py:scale")
-    first = "scale: found in the order drawn from seed 2 of blocks and threads:"
-    assert said.status == 1 and said.out.splitlines() == [first, "  a race", "  another"] and len(asked) == 3
-
-
-def test_what_the_emulated_gpu_cannot_do_is_one_line(
-    refimpl: Command, orders: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def raises(error: Exception) -> None:
-        def launched(*_: Any) -> list[str]:
-            raise error
-
-        monkeypatch.setattr(check_kernel, "launched", launched)
-
-    raises(emulated.UnsupportedPtx("wgmma"))
-    said = refimpl("check-kernel", "a.py:scale")
-    assert said.status == 2 and "a.py:scale" in said.err and "wgmma" in said.err
-    raises(emulated.NoCompiler("no gcc"))
-    assert refimpl("check-kernel", "a.py:scale").status == 4
-    monkeypatch.setattr(gpu, "why_not_compile", lambda: "no wheels")
-    said = refimpl("check-kernel", "a.py:scale")
-    assert said.status == 4 and said.err == "refimpl check-kernel: no wheels\n"
 
 
 def test_arguments_are_arrays_of_known_kinds_and_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

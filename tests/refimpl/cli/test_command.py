@@ -100,20 +100,6 @@ def test_every_command_explains_itself_within_100_columns(
         assert "examples:" in said.out
 
 
-@pytest.mark.parametrize(
-    ("policy", "recompute"),
-    [
-        ("superneurons-recompute", "memory-centric"),
-        ("superneurons-liveness", "cost-aware"),
-        ("vdnn-dyn", "speed-centric"),
-    ],
-)
-def test_recompute_goes_with_every_preset_that_lets_go_of_maps(refimpl: Command, policy: str, recompute: str) -> None:
-    asked = ("plan", "lenet", "--policy", policy, "--machine", "titan-x", "--set", f"recompute={recompute}", "--json")
-    plan = json.loads(refimpl(*asked).out)
-    assert plan["slots"]["recompute"] == recompute and plan["recomputed_layers"] > 0
-
-
 def test_an_option_that_went_names_its_successor(wrong: Wrong) -> None:
     for name, now in GONE.items():
         assert lacks(wrong("run", "lenet", name, 1), f"{name} is now {now}") == []
@@ -157,63 +143,9 @@ def test_as_a_program() -> None:
     assert subprocess.run([sys.executable, "-m", "refimpl", "nonsense"], capture_output=True).returncode == 2
 
 
-@pytest.mark.slow
-def test_a_terminal_that_knows_no_signs_is_no_error() -> None:
-    command = [sys.executable, "-m", "refimpl", "plan", "lenet", "--machine", "titan-x"]
-    done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"})
-    assert done.returncode == 0 and b"lenet, batch 32 ? baseline" in done.stdout, done.stderr
-
-
-#: Commands that plan, and their exit statuses.
-PLANNING = [
-    (["plan", "vgg16", "--batch", "64", "--machine", "titan-x"], 0),
-    (["plan", "alexnet", "--json", "--machine", "k40c", "--budget", "0.9"], 3),
-    (["compare", "lenet", "--machine", "titan-x"], 0),
-    (["list", "modules"], 0),
-    (["summary", "alexnet"], 0),
-]
-
-LAZY = """\
-import sys
-from refimpl.cli import main
-for arguments, wanted in {planning!r}:
-    status = main(arguments)
-    loaded = {{"numba", "matplotlib", "torch", "kernels.fast.conv", "sklearn"}} & set(sys.modules)
-    assert status == wanted and not loaded, (arguments, status, loaded)
-"""
-
-
-@pytest.mark.slow
-def test_planning_imports_no_numba_no_matplotlib_no_torch(tmp_path: Path) -> None:
-    program = LAZY.format(planning=PLANNING)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-
-
 def test_json_has_neither_nan_nor_infinity(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"a": float("nan"), "b": [float("inf"), (1.5, -float("inf"))], "c": "NaN"})
     assert json.loads(capsys.readouterr().out) == {"a": None, "b": [None, [1.5, None]], "c": "NaN"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("closed", "arguments", "status"),
-    [
-        (">&-", "plan lenet", 0),
-        (">&- <&-", "view lenet --out trace.json", 0),
-        ("<&- >&- 2>&-", "plan lenetx", 2),
-    ],
-)
-def test_a_closed_stream_is_nowhere(closed: str, arguments: str, status: int, tmp_path: Path) -> None:
-    line = f"exec {sys.executable} -m refimpl {arguments} {closed}"
-    root = str(Path(__file__).parents[3])
-    done = subprocess.run(
-        ["sh", "-c", line], capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": root}
-    )
-    assert (done.returncode, done.stdout) == (status, "") and "Traceback" not in done.stderr, done.stderr
-    assert bool(done.stderr) == (status == 2 and "2>&-" not in closed)
-    for file in tmp_path.glob("trace.json"):  # it has the trace, and nothing that was said
-        json.loads(file.read_text())
 
 
 def test_the_exit_status_follows_from_the_class_of_an_error() -> None:
@@ -228,12 +160,6 @@ def test_the_exit_status_follows_from_the_class_of_an_error() -> None:
     assert status_of(Fail("no", 1)) == 1
     assert status_of(refimpl.Unsafe.__new__(refimpl.Unsafe)) is None  # a fault of ours keeps its traceback
     assert status_of(ValueError("no")) is None
-
-
-def test_every_public_error_is_of_one_class() -> None:
-    public = [getattr(refimpl, name) for name in dir(refimpl)]
-    errors = [one for one in public if isinstance(one, type) and issubclass(one, Exception)]
-    assert len(errors) >= 9 and all(issubclass(one, refimpl.RefimplError) for one in errors)
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])

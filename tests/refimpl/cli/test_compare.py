@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from math import inf
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from refimpl.cli.compare import short_name, with_progress
-from refimpl.combined import Combined
-from refimpl.combined.papers import papers
 from refimpl.machine import MACHINES
 from refimpl.machine.possible import PossibleMachines
 from refimpl.names.by_name import plan
-from refimpl.names.largest_batch import attempt
 from refimpl.names.networks import build
-from refimpl.names.presets import PAPERS, PRESETS, setup
+from refimpl.names.presets import PAPERS, PRESETS
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong
 
@@ -27,37 +20,6 @@ MACHINE = ("--machine", "titan-x")
 
 def test_every_preset_belongs_to_one_paper() -> None:
     assert sorted(name for names in PAPERS.values() for name in names) == sorted(PRESETS)
-
-
-@pytest.mark.slow
-def test_by_default_the_fastest_setup_of_every_paper_that_fits(refimpl: Command) -> None:
-    """Over all combinations of its own modules.  Within this budget two papers have none that fits."""
-    budget = 6800 << 10
-    network, machine = build("lenet"), MACHINES["titan-x"]
-    own = {paper: [PRESETS[name].setup.quick for name in names] for paper, names in PAPERS.items()}
-    rows = json.loads(refimpl("compare", "lenet", "--json", "--budget", str(budget), *MACHINE).out)
-    assert [row["paper"] for row in rows] == [*PAPERS]
-    for row in rows:
-        seconds: defaultdict[str, float] = defaultdict(lambda: inf)  # by preset
-        for one in (*own[row["paper"]], *papers().get(row["paper"], ())):
-            program = attempt(network, one, machine, budget)
-            seconds[one.preset] = min(seconds[one.preset], program.planned_seconds if program else inf)
-        others = {setup(other["setup"]).preset: other for other in row["others"]}
-        assert {row["setup"].partition(", ")[0], *others} >= {*PAPERS[row["paper"]]} and "steps" not in row
-        assert row["fits"] == (min(seconds.values()) < inf)
-        if row["fits"]:
-            assert row["seconds"]["iteration"] == pytest.approx(min(seconds.values()))
-        for name, other in others.items():
-            assert other.get("seconds", inf) == pytest.approx(seconds[name]) and other["fits"] == ("why" not in other)
-    assert [row["paper"] for row in rows if not row["fits"]] == ["baseline", "vDNN++"]
-
-
-def test_a_long_search_says_in_the_bar_how_far_it_is() -> None:
-    told: list[tuple[str, int]] = []
-    setup = with_progress(PRESETS["combined"].setup, lambda name, by=1: told.append((name, by)))
-    assert isinstance(setup, Combined)
-    setup.watch(3, 200, 1.0)
-    assert told == [("combined, plan 3 of 200", 0)]  # nothing else has begun
 
 
 def test_a_policy_that_refuses_what_is_set_says_so(refimpl: Command) -> None:
@@ -101,35 +63,6 @@ def test_rows_are_asked_for_in_words(refimpl: Command) -> None:
     ]
     assert {row["slots"]["allocator"] for row in rows} == {"both-ends"}
     assert [row["slots"]["algorithms"] for row in rows] == ["performance", "memory"] * 2
-
-
-@pytest.mark.slow
-def test_a_picture_of_the_setups(refimpl: Command, tmp_path: Path) -> None:
-    path = tmp_path / "compared.svg"
-    assert refimpl("compare", "lenet", "--picture", path, *MACHINE).status == 0
-    assert "<svg" in path.read_text()
-
-
-def test_a_row_is_called_by_what_differs() -> None:
-    for name, shown in (
-        ("baseline", "baseline"),
-        ("baseline, liveness=layer-wise, allocator=first-fit", "layer-wise, first-fit"),
-        ("vdnn-all, allocator=first-fit", "vdnn-all, first-fit"),
-        ("superneurons, recompute=none", "superneurons, recompute=none"),
-        ("superneurons, prefetch=superneurons-ahead:5,late", "superneurons, superneurons-ahead:5,late"),
-        ("vdnn-conv, join=no, barrier=yes", "vdnn-conv, join=no, barrier=yes"),
-        ("vdnn-dyn, liveness=superneurons-liveness", "vdnn-dyn, superneurons-liveness"),
-    ):
-        assert setup(name).name == name and short_name(setup(name)) == shown
-    assert short_name(setup("vdnn-all, join=no, barrier=yes"), ["join=no"]) == "vdnn-all, barrier=yes"
-
-
-def test_what_all_rows_share_is_in_the_title(refimpl: Command) -> None:
-    shared = ("--set", "join=yes", "--set", "algorithms=memory")
-    said = refimpl("compare", "lenet", *shared, "--with", "vdnn-all", "--with", "join=no", *MACHINE).out
-    title, _, first, second, *_ = said.splitlines()
-    assert title.endswith("budget 12 GiB · algorithms=memory")
-    assert first.startswith("vdnn-all ") and second.startswith("baseline ")
 
 
 def test_several_budgets_are_tables_one_after_another(refimpl: Command, wrong: Wrong) -> None:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from argcomplete.shell_integration import shellcode
 
 from refimpl.cli import parser
 from refimpl.cli.completion import offer_names
@@ -17,8 +12,6 @@ from refimpl.machine import MACHINES
 from refimpl.names.modules import MODULES, SWITCHES
 from refimpl.names.networks import NETWORKS
 from refimpl.names.presets import NEIGHBOURS, PRESETS
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def offered(line: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
@@ -56,31 +49,3 @@ def test_what_is_offered(line: str, names: set[str], tmp_path: Path, monkeypatch
     for name in ("mine.json", "mine.npz", "other"):
         (tmp_path / name).touch()
     assert offered(f"refimpl {line}", monkeypatch) == names
-
-
-#: What makes a shell complete `refimpl plan vgg16 --set liveness=lay`, without a terminal.
-ASKED = {
-    "bash": 'COMP_LINE="{line}"; COMP_POINT=${{#COMP_LINE}}; COMP_TYPE=9; _python_argcomplete refimpl; '
-    'printf "%s\\n" "${{COMPREPLY[@]}}"',
-    "zsh": '_describe() {{ print -l -- "$completions[@]"; }}; words=({line}); CURRENT=5; BUFFER="{line}"; '
-    "CURSOR=${{#BUFFER}}; _python_argcomplete refimpl",
-    "fish": "complete -C '{line}'",
-}
-
-
-@pytest.mark.parametrize("shell", ASKED)
-def test_a_shell_completes(shell: str, tmp_path: Path) -> None:
-    if not shutil.which(shell):
-        pytest.skip(f"{shell} is not installed")
-    script = tmp_path / "refimpl"  # on the path, whether or not the package is installed
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m refimpl "$@"\n')
-    script.chmod(0o755)
-    before = "compdef() { }\n" if shell == "zsh" else ""  # zsh's completion system is not loaded
-    program = before + shellcode(["refimpl"], shell=shell) + ASKED[shell].format(
-        line="refimpl plan vgg16 --set liveness=lay"
-    )  # fmt: skip
-    done = subprocess.run(
-        [shell, "-c", program], capture_output=True, text=True, timeout=60,
-        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert "layer-wise" in done.stdout, done.stderr

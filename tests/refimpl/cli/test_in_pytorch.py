@@ -13,7 +13,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from refimpl.cli import in_pytorch  # noqa: E402
 from refimpl.importing import from_torch  # noqa: E402
 from refimpl.names.by_name import plan  # noqa: E402
 from refimpl.names.presets import PRESETS  # noqa: E402
@@ -147,8 +146,3 @@ def test_a_policy_of_ones_own_and_a_module_of_several_inputs(refimpl: Command, f
 )
 def test_wrong_use_is_one_line(wrong: Wrong, file: str, words: list[str], says: str) -> None:
     assert says in wrong("torch", *(word.format(file) for word in words))
-
-
-def test_without_pytorch(wrong: Wrong, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_pytorch, "find_spec", lambda name: None)
-    assert "pip install torch" in wrong("torch", f"{file}:make")

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refimpl.names.networks import build
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong
 
@@ -23,18 +22,6 @@ SCHEDULED = (
     "--schedule",
     "cosine,warmup:2",
 )
-
-
-@pytest.mark.slow
-def test_a_plan_and_a_comparison_have_the_bytes_of_the_optimiser(refimpl: Command) -> None:
-    network = build("lenet", 8)
-    for command in ("plan", "compare"):
-        for options, learning in (((), {}), (("--optimiser", "adamw", "--freeze", "conv*"), {"frozen": ["conv*"]})):
-            wanted = network.trained_by("adamw", **learning) if learning else network  # type: ignore[arg-type]
-            found = json.loads(refimpl(command, "lenet", "--batch", 8, *options, "--json").out)
-            one = found[0] if isinstance(found, list) else found
-            assert one["resident_bytes"] == wanted.resident_bytes
-    assert refimpl("plan", "lenet", "--batch", 8, *ADAMW, "--policy", "superneurons", "--largest-batch").status == 0
 
 
 def test_a_run_by_adamw_is_resumed_with_its_schedule_to_the_bit(refimpl: Command, tmp_path: Path) -> None:

@@ -64,19 +64,6 @@ def test_what_does_not_fit_as_json(refimpl: Command) -> None:
     assert set(document) >= {field.split(".")[0].split("[")[0] for field in FIELDS} - {"misfit", "cheapest"}
 
 
-def test_tiers_are_a_part_of_the_machine(refimpl: Command, wrong: Wrong) -> None:
-    asked = ("alexnet", "--batch", 32, "--policy", "vdnn-all", *MACHINE)
-    pool, tiers = ("--set", "pinned=superneurons-unified-pool"), ("--tiers", "peer:30MiB@10GB/s,host:1GiB@8GB/s")
-    document = json.loads(refimpl("plan", *asked, *pool, *tiers, "--json").out)
-    assert 0 < document["tier_bytes"]["peer"] <= 30 << 20 and document["pinned_bytes"] <= 1 << 30
-    alone = json.loads(refimpl("plan", *asked, "--json").out)
-    assert alone["tier_bytes"] == {}
-    assert document["pinned_bytes"] + document["tier_bytes"]["peer"] == alone["pinned_bytes"]
-    assert "peer tier" in refimpl("plan", *asked, *pool, *tiers).out
-    assert lacks(wrong("plan", *asked, *tiers), "peer", "pinned=superneurons-unified-pool") == []
-    assert lacks(wrong("plan", *asked, "--tiers", "host:half"), "host:half", "NAME:CAPACITY@RATE") == []
-
-
 def test_a_combination_that_makes_no_sense_is_refused(wrong: Wrong, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module that needs what no other offers, as a prefetch would without an offload."""
     from refimpl.names import modules
@@ -118,26 +105,3 @@ def test_a_program_that_is_not_safe_is_not_shown(refimpl: Command, monkeypatch: 
     said = refimpl("plan", "lenet", *MACHINE)
     assert said.status == 1 and said.out == "" and lacks(said.err, 1, "order") == []
     assert refimpl("plan", "lenet", "--no-verify", *MACHINE).status == 0
-
-
-@pytest.mark.parametrize(("kind", "output"), [("memory", "--json"), ("pool", "--listing"), ("timeline", "--steps")])
-def test_a_picture_beside_another_output(refimpl: Command, tmp_path: Path, kind: str, output: str) -> None:
-    path = tmp_path / "lenet.svg"
-    assert refimpl("plan", "lenet", "--picture", path, "--draw", kind, output, *MACHINE).status == 0
-    assert "<svg" in path.read_text()
-
-
-@pytest.mark.vdnn
-def test_a_policy_that_searches_says_what_it_tried(refimpl: Command) -> None:
-    asked = ("plan", "vgg16", "--batch", 256, "--machine", "titan-x", "--budget", "12GiB", "--policy", "vdnn-dyn")
-    said = refimpl(*asked)
-    assert said.status == 0 and "What was tried, in this order" in said.out
-    assert "TFLOP/s" in said.out and "17 times, 12.8 GB/s" in said.out
-    assert max(map(len, said.out.splitlines())) <= 100
-    document = json.loads(refimpl(*asked, "--json").out)
-    assert document["policy"] == document["chosen"]["setup"] == "vdnn-dyn: all (p)"
-    tried = document["chosen"]["tried"]
-    assert [trial["setup"] for trial in tried] == ["all (m)", "none (p)", "conv (p)", "all (p)"]
-    assert [trial["fits"] for trial in tried] == [True, False, False, True]
-    assert tried[-1]["peak_bytes"] == document["peak"]["pool_bytes"]
-    assert tried[-1]["seconds"] == pytest.approx(document["seconds"]["iteration"])

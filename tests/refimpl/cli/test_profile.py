@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from refimpl.cli import profile
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command
 
 
 @pytest.mark.slow
-def test_a_profile_is_a_machine(refimpl: Command, tmp_path: Path) -> None:
+def test_a_profile_is_a_machine(refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile, "TURNS", 1)
+    monkeypatch.setattr(profile, "LIMIT", 1.0)
     path = tmp_path / "lenet.json"
-    said = refimpl("profile", "lenet", "--batch", 2, "--turns", 1, "--limit", 1, "--out", path)
+    said = refimpl("profile", "lenet", "--batch", 2, "--out", path)
     assert said.status == 0 and f"--machine {path}" in said.out
     document = json.loads(refimpl("plan", "lenet", "--batch", 2, "--machine", path, "--json").out)
     assert document["machine"] == "lenet.json" and document["catalogue"] == "own"
@@ -46,14 +49,3 @@ def test_the_cpus_kernels_are_measured_again(refimpl: Command, tmp_path: Path, m
     assert cpu_costs.read_costs() == costs and str(cpu_costs.costs_path()) in said.out.replace("\n", "")
     assert lacks(refimpl("profile", "lenet", "--here").err, "--here", "NETWORK", "--out") == []
     assert lacks(refimpl("profile", "--out", tmp_path / "a.json").err, "NETWORK", "--here") == []
-
-
-def test_a_summary(refimpl: Command) -> None:
-    from refimpl.names.networks import vgg16
-
-    said = refimpl("summary", "vgg16", "--batch", 2)
-    assert said.status == 0 and "conv5_3" in said.out and "138,357,544" in said.out
-    assert max(map(len, said.out.splitlines())) <= 100
-    document = json.loads(refimpl("summary", "vgg16", "--batch", 2, "--json").out)
-    assert document["parameters"] == vgg16(batch=2).parameter_count == 138_357_544
-    assert len(document["layers"]) == len(vgg16(batch=2).layers) + 1

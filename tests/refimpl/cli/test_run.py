@@ -15,7 +15,7 @@ import pytest
 
 from refimpl.backend.data import Synthetic, load_npz
 from refimpl.cli import resolve
-from refimpl.cli.run import curve, report, without_option
+from refimpl.cli.run import report
 from refimpl.machine import Choice, Machine
 from refimpl.machine.here import rough_cpu
 from refimpl.machine.model import in_order
@@ -175,49 +175,6 @@ def test_ctrl_c_and_sigterm_save_and_the_line_that_is_printed_resumes(
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def test_a_second_ctrl_c_ends_the_iteration_and_says_that_nothing_is_saved(
-    refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from refimpl.backend.cpu import CpuReplay
-
-    (tmp_path / "end.npz").write_text("old")
-    issue = CpuReplay.issue
-
-    def interrupted(replay: CpuReplay, *given: Any) -> None:
-        issue(replay, *given)
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(CpuReplay, "issue", interrupted)
-    said = refimpl("run", *SMALL, "--steps", 5, "--save", tmp_path / "end.npz")
-    assert said.status == 130 and said.out == "" and said.err.count("\n") == 1
-    assert lacks(said.err, 0, "end.npz") == []
-    assert (tmp_path / "end.npz").read_text() == "old"
-
-
-@pytest.mark.parametrize(("signals", "saved"), [(1, True), (2, False)])
-def test_ctrl_c_while_saving_says_whether_it_is_saved(
-    refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signals: int, saved: bool
-) -> None:
-    """The training is over, or was interrupted; one more Ctrl-C waits for the file, the next one does not."""
-    from refimpl.backend import checkpoint
-
-    path = tmp_path / "end.npz"
-    write, saves = checkpoint.write, []
-
-    def interrupted(*given: Any) -> None:
-        saves.append(given)
-        for _ in range(signals if len(saves) == 2 else 1):
-            signal.raise_signal(signal.SIGINT)
-        write(*given)
-
-    monkeypatch.setattr(checkpoint, "write", interrupted)
-    said = refimpl("run", *SMALL, "--steps", 2, "--save", path)
-    told = f"saved: {path}" if saved else "not saved"
-    assert said.status == 130 and said.err.count("\n") == 1 and told in said.err and lacks(said.err, 2) == []
-    assert path.exists() == saved and len(saves) == 2
-
-
 def test_what_cannot_be_saved_is_refused_before_training(
     wrong: Wrong, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,21 +222,6 @@ def test_own_targets_and_labels_a_pixel(
     assert lacks(wrong("run", "mine.py:pixels", *cpu, "--data", "numbers.npz"), "targets", "labels a pixel") == []
 
 
-def test_a_small_network_has_the_classes_of_its_data(refimpl: Command, tmp_path: Path) -> None:
-    """As many outputs as a file says; a file's own number of classes, also where images of some are missing."""
-    random = np.random.default_rng(0)
-    for classes, said in ((3, None), (14, None), (3, 5)):
-        path, labels = tmp_path / f"{classes}_{said}.npz", np.arange(20) % classes
-        given: dict[str, Any] = {} if said is None else {"classes": said}
-        np.savez(path, images=random.normal(size=(20, 1, 8, 8)).astype(np.float32), labels=labels, **given)
-        saved = tmp_path / "saved.npz"
-        run = ("run", "lenet", "--batch", 4, "--backend", "cpu", "--steps", 1)
-        done = refimpl(*run, "--data", path, "--save", saved)
-        assert done.status == 0, done.err
-        with np.load(saved) as file:
-            assert file["fc4.b"].size == (said or classes)
-
-
 def test_a_validation_split_of_ones_own(refimpl: Command, wrong: Wrong, tmp_path: Path) -> None:
     mine, other = tmp_path / "mine.npz", tmp_path / "other.npz"
     random = np.random.default_rng(0)
@@ -309,16 +251,6 @@ def test_a_checkpoint_is_written_on_the_way(refimpl: Command, wrong: Wrong, tmp_
         assert json.loads(str(saved["about"]))["settings"]["iteration"] >= 1
     assert lacks(wrong("run", *DIGITS, "--save", f"{path},every=0"), "--save", "every=0") == []
     assert lacks(wrong("run", *DIGITS, "--save", path, "--save", good), "--save", path, good) == []
-
-
-def test_a_state_that_has_diverged_is_never_saved_over_a_good_one(refimpl: Command, tmp_path: Path) -> None:
-    """An update spoils the weights, and the next batch shows it."""
-    path = tmp_path / "good.npz"
-    path.write_text("good")
-    said = refimpl("run", "tiny-resnet", "--batch", 8, "--backend", "cpu", "--steps", 4, "--rate", 1e10, "--save", path)
-    assert said.status == 2 and said.out == "" and said.err.count("\n") == 1
-    assert lacks(said.err, path, "iteration", 1) == []
-    assert path.read_text() == "good" and list(tmp_path.iterdir()) == [path]
 
 
 def test_a_last_update_that_spoils_the_weights_is_not_saved(
@@ -382,16 +314,6 @@ def test_without_a_gpu_the_cuda_backend_is_status_4(refimpl: Command) -> None:
         pytest.skip("there is a GPU")
     said = refimpl("run", "lenet", "--backend", "cuda", "--steps", 1)
     assert said.status == 4 and said.out == "" and said.err.count("\n") == 1 and "GPU" in said.err
-
-
-def test_the_curve_rises_and_falls_with_the_losses() -> None:
-    assert curve([3.0, 2.0, 1.0]) == "█▅▁" and curve([1.0]) == "▁"
-    assert len(curve([float(i) for i in range(1000)])) == 60 and curve([1.0] * 1000) == "▁" * 60
-
-
-def test_an_option_is_left_out_of_a_command() -> None:
-    given = ["run", "lenet", "--resume", "a.npz", "--steps", "5", "--resume=b.npz"]
-    assert without_option(given, "--resume") == ["run", "lenet", "--steps", "5"]
 
 
 SEVERAL = """

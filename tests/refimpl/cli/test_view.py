@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from refimpl.cli import GONE, resolve
+from refimpl.cli import GONE
 from refimpl.report.allocation_log import read_rmm
 from tests.refimpl.cli.said import Command
 
@@ -18,24 +18,17 @@ MACHINE = ("--machine", "titan-x")
 def test_a_page_of_one_program_and_of_two(refimpl: Command, tmp_path: Path) -> None:
     said = refimpl("view", "lenet", "--policy", "vdnn-all", "--out", tmp_path / "one.html", *MACHINE)
     assert said.status == 0 and "lenet, batch 32 · vdnn-all · titan-x (simulated)" in said.out
-    more = ("--against", "superneurons", "--against-network", "tiny-resnet")
-    said = refimpl("view", "lenet", "--policy", "vdnn-all", *more, "--out", tmp_path / "two.html", *MACHINE)
-    assert said.status == 0 and "beside tiny-resnet" in said.out
+    said = refimpl(
+        "view", "lenet", "--policy", "vdnn-all", "--against", "superneurons", "--out", tmp_path / "two.html", *MACHINE
+    )
+    assert said.status == 0 and "beside lenet" in said.out
     titles = [(tmp_path / name).read_text().split("</title>")[0] for name in ("one.html", "two.html")]
     assert "superneurons" not in titles[0] and "superneurons" in titles[1]
-
-
-def test_both_programs_are_proved(refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    proved: list[str] = []
-    monkeypatch.setattr(resolve, "proved", lambda program: proved.append(program.setup.name))
-    refimpl("view", "lenet", "--against", "superneurons", "--out", tmp_path / "page.html", *MACHINE)
-    assert proved[-1] == "superneurons" and "baseline" in proved
 
 
 def test_wrong_words_are_one_line_and_no_page(refimpl: Command, tmp_path: Path) -> None:
     wrong = (
         "--against vdn-all",
-        "--against-network vgg17",
         "--budget 1MiB",
         "--run",
         "--against vdnn-all --format rmm",
