@@ -15,7 +15,7 @@ GPU ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tutorials test test-fast test-emulated matrix seconds house timing campaign faults mutants lint docs slides gpu environment clean coverage lowest wheel
+.PHONY: help demo tutorials test test-fast test-emulated matrix notebooks seconds house timing campaign faults mutants lint docs slides gpu environment clean coverage lowest wheel
 MAKEFLAGS += --no-print-directory
 
 # The emulated GPU's own driver under AddressSanitizer.
@@ -71,6 +71,9 @@ test: $(TEST) ## run every test but the campaigns and the rest of the matrices
 
 matrix: $(TEST) ## run the cases that `make test` leaves out, of tests that have many
 	@$(PY) $(PYTEST) -m matrix
+
+notebooks: $(TEST) ## run the notebooks that `make test` leaves out, and compare what they print with what is stored
+	@$(PY) -m pytest -q -m matrix tests/test_tutorials.py
 
 seconds: $(TEST) ## run the tests of `make test`, and say where the processor's seconds go, by room
 	@$(PY) $(PYTEST) --seconds

@@ -25,6 +25,7 @@ nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed: no
 ROOT = Path(__file__).resolve().parent.parent
 TUTORIALS = ROOT / "tutorials"
 NOTEBOOKS = sorted(TUTORIALS.glob("*.ipynb"))
+QUICK = ("02_where_the_memory_goes", "03_vdnn", "quiz")  #: `make test` runs these, `make notebooks` the others
 NEEDS = {"10_from_a_plan_to_your_training_loop": "torch"}  #: notebook → what it cannot run without
 #: Notebook → the file of solutions/ that answers it.
 SOLUTIONS = {"11_streams_events_pinned_memory": "streams", "12_data_parallel_training": "ring"}
@@ -181,7 +182,10 @@ def missing_for_the_emulated_gpu() -> str | None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.matrix] * (path.stem not in QUICK), id=path.stem) for path in NOTEBOOKS],
+)
 def test_runs_and_the_stored_outputs_are_current(path: Path, kernel: Any) -> None:
     if path.stem in NEEDS:
         pytest.importorskip(NEEDS[path.stem], reason=f"{NEEDS[path.stem]} is not installed: the notebook is about it")
