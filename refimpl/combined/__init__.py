@@ -22,7 +22,7 @@ from refimpl.combined.file import FILLED, Saved, load, saved, setup_with, text
 from refimpl.combined.maps import Maps
 from refimpl.combined.search import COMBINED, Combined
 from refimpl.combined.seeds import ALGORITHMS, fates_of, prices, seed
-from refimpl.planner import Losses
+from refimpl.planner.losses import Losses
 
 __all__ = [
     "ALGORITHMS", "COMBINED", "FILLED", "Combined", "Dropped", "FarthestNextUse", "Fates", "InTime", "Losses",

@@ -18,7 +18,6 @@ from refimpl.planner.instructions import (
     Wait,
     Work,
 )
-from refimpl.planner.losses import Losses
 from refimpl.planner.planning import TooSlow, plan
 from refimpl.planner.program import Program
 from refimpl.slots.context import Context, Fate
@@ -29,6 +28,6 @@ from refimpl.slots.setup import BASELINE, SLOTS, Setup, SetupError
 
 __all__ = [
     "BASELINE", "COMPUTE", "SLOTS", "Allocate", "Codec", "Context", "Copy", "CopyIn", "CopyOut", "Counts",
-    "DoesNotFit", "Fate", "Free", "FromStore", "HostCopy", "Instruction", "Launch", "Losses", "Program", "Record",
+    "DoesNotFit", "Fate", "Free", "FromStore", "HostCopy", "Instruction", "Launch", "Program", "Record",
     "Search", "Setup", "SetupError", "StepRow", "ToStore", "TooSlow", "Trial", "Wait", "Work", "plan",
 ]  # fmt: skip

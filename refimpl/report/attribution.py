@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from refimpl.planner import Allocate, CopyIn, CopyOut, Free, FromStore, Instruction, Launch, Losses, Program, ToStore
+from refimpl.planner import Allocate, CopyIn, CopyOut, Free, FromStore, Instruction, Launch, Program, ToStore
+from refimpl.planner.losses import Losses
 from refimpl.text import duration, size
 
 SMALL = 5e-4  #: share of an iteration that is not worth a word
