@@ -5,9 +5,6 @@
     w          = (1 - rate · decay) · w - rate / (1 - beta1ᵗ) · exp_avg / (√exp_avg_sq / √(1 - beta2ᵗ) + epsilon)
 
 Both averages start as zeros; the powers correct for that.  What is the same for all weights is computed on the host.
-
-Rungs:
-    kernels.fast.adamw    four elements a thread
 """
 
 import math

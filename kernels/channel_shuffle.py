@@ -1,9 +1,6 @@
 """Channels in another order, the first of each group first: y[n, j · groups + g] = x[n, g · (C / groups) + j].
 
 The gradient is the same with C / groups groups.
-
-Rungs:
-    kernels.fast.channel_shuffle    four elements a thread
 """
 
 from numba import cuda

@@ -4,9 +4,6 @@
 
 `square` fills a gradient's part of `squares`, a number for every 4096 of its own; `norm` adds up all of `squares`;
 `apply` scales a gradient.
-
-Rungs:
-    kernels.fast.clip    16 numbers a thread, whose sums meet in a tree
 """
 
 import math

@@ -1,9 +1,6 @@
 """Stochastic depth: all of an image's maps are set to zero with a probability, or else scaled.
 
 Image n is dropped if the first word of dropout's generator for counter (n, layer, iteration) is below the threshold.
-
-Rungs:
-    kernels.fast.drop_path    four elements a thread
 """
 
 import numpy as np

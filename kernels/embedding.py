@@ -2,14 +2,12 @@
 
 The gradient dw[v, c] is the sum of dy[n, c, t] over all places (n, t) of token v.  A token that is no row of the table
 makes y NaN and has no gradient; the token `padding` has a row and no gradient.
-
-Rungs:
-    kernels.fast.embedding    backward sorts the places by their token, so that a block has the gradients of one
 """
 
 import numpy as np
 from numba import cuda
 
+from kernels.elementwise import fill
 from kernels.run import maps, run, shaped
 
 
@@ -24,13 +22,10 @@ def embedding_forward(tokens, w, y):
 
 
 @cuda.jit
-def embedding_backward(tokens, dy, dw, added, padding):
-    """One thread a channel, place after place; `added`: dw has a gradient already, which is added to."""
+def embedding_backward(tokens, dy, dw, padding):
+    """One thread a channel, place after place, added to what dw has."""
     c = cuda.grid(1)
     if c < dw.shape[1]:
-        if not added:
-            for v in range(dw.shape[0]):
-                dw[v, c] = np.float32(0)
         for n in range(tokens.shape[0]):
             for t in range(tokens.shape[1]):
                 v = tokens[n, t]
@@ -50,5 +45,8 @@ def forward(tokens, w, y, *, stream=None):
 
 
 def backward(tokens, dy, dw, *, added=False, padding=None, workspace=None, stream=None):
-    numbers = int(added), -1 if padding is None else padding
-    run(embedding_backward, dw.shape[1], rows(tokens), maps(dy), rows(dw), *numbers, stream=stream)
+    """`added`: dw has a gradient already, which is added to."""
+    if not added:
+        fill(dw, 0.0, stream=stream)
+    unmoved = -1 if padding is None else padding
+    run(embedding_backward, dw.shape[1], rows(tokens), maps(dy), rows(dw), unmoved, stream=stream)

@@ -1,8 +1,4 @@
-"""The hard sigmoid: y = x / 6 + 1/2, at least 0 and at most 1, and dx = dy / 6 where 0 < y < 1, else 0.
-
-Rungs:
-    kernels.fast.hardsigmoid    four elements a thread
-"""
+"""The hard sigmoid: y = x / 6 + 1/2, at least 0 and at most 1, and dx = dy / 6 where 0 < y < 1, else 0."""
 
 import numpy as np
 from numba import cuda

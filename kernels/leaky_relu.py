@@ -1,8 +1,4 @@
-"""The leaky ReLU: y = x where x > 0, else slope · x, and dx = dy where y > 0, else slope · dy; the slope is above 0.
-
-Rungs:
-    kernels.fast.leaky_relu    four elements a thread
-"""
+"""The leaky ReLU: y = x where x > 0, else slope · x, and dx = dy where y > 0, else slope · dy; the slope is above 0."""
 
 import numpy as np
 from numba import cuda

@@ -4,9 +4,6 @@
     binary:    losses[n] = mean of max(x, 0) - x · target + log(1 + exp(-|x|)),    dx = (σ(x) - target) · share
 
 `binary` is the cross-entropy of σ(x), computed from x so that nothing overflows.  share is 1 / numbers of the batch.
-
-Rungs:
-    kernels.fast.mean_loss    16 numbers a thread, whose sums meet in a tree
 """
 
 import math

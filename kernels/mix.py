@@ -4,9 +4,6 @@
     dx[n, h, c, j] = Σ over i of dy[n, h, c, i] · p[n, h, i, j]       dp[n, h, i, j] = Σ over c of dy[c, i] · x[c, j]
 
 for head h of image n, channel c of it, query i and key j.
-
-Rungs:
-    kernels.fast.mix    products by `kernels.fast.gemm`
 """
 
 import numpy as np

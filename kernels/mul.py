@@ -3,7 +3,7 @@
 dx = dy · g,   dg = dy · x, or the sum of this over the map
 
 Rungs:
-    kernels.fast.mul    four elements a thread; a gate of one number a map has a block a map
+    kernels.fast.mul    the gradient of a gate of one number a map has a block a map
 """
 
 import numpy as np

@@ -1,8 +1,4 @@
-"""Rows and columns of one number around maps; pad is top, left, bottom, right.  The gradient leaves them out.
-
-Rungs:
-    kernels.fast.pad    indices of 32 bits, and products for divisions
-"""
+"""Rows and columns of one number around maps; pad is top, left, bottom, right.  The gradient leaves them out."""
 
 from numba import cuda
 

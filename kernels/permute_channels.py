@@ -1,8 +1,4 @@
-"""Channels in the order of a table that has each of them once: y[n, c] = x[n, order[c]], dx[n, order[c]] = dy[n, c].
-
-Rungs:
-    kernels.fast.permute_channels    four elements a thread
-"""
+"""Channels in the order of a table that has each of them once: y[n, c] = x[n, order[c]], dx[n, order[c]] = dy[n, c]."""
 
 from numba import cuda
 

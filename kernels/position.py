@@ -1,9 +1,6 @@
 """A learnt number added to each number of an image: y[n, c, t] = x[n, c, t] + w[c, t], the positions of tokens.
 
 The gradient of w is the sum of dy over the images.  w may also have one number a channel, w[c, 0], for all positions.
-
-Rungs:
-    kernels.fast.position    four elements a thread
 """
 
 import numpy as np

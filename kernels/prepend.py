@@ -1,9 +1,6 @@
 """A learnt token before an image's own: y[n, c, 0] = w[c], y[n, c, 1 + t] = x[n, c, t].
 
 The gradient of w[c] is the sum of dy[n, c, 0] over the images.
-
-Rungs:
-    kernels.fast.prepend    four elements a thread
 """
 
 import numpy as np

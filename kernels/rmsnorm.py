@@ -4,9 +4,6 @@
     dgamma = Σ dy · n,   g = dy · gamma,   dx = inverse_rms · (g - n · mean of g · n)
 
 Means go over the channels, the sum of dgamma over images and positions.
-
-Rungs:
-    kernels.fast.rmsnorm    several threads a set of values, whose sums meet in a tree
 """
 
 import math

@@ -5,9 +5,6 @@
 of token t and pair i.  `rotated` channels of a head are pairs: i and i + rotated / 2, or the neighbours 2i and 2i + 1.
 A packed map has groups of heads, each of some queries, a key and a value; values are not turned.  The gradient is
 turned back by the same angles.
-
-Rungs:
-    kernels.fast.rotary    a block has 32 tokens of eight pairs of channels
 """
 
 import math
@@ -55,5 +52,6 @@ def forward(
     run(rotary_turn, threads, y, turned, pairs, int(neighbours), float(base), direction, stream=stream)
 
 
-def backward(dy, dx, **how):
-    forward(dy, dx, **how, direction=-1.0)
+def backward(dy, dx, *, heads, kv_heads=None, packed=True, rotated=None, neighbours=False, base=10000.0, stream=None):
+    how = {"heads": heads, "kv_heads": kv_heads, "packed": packed, "rotated": rotated, "neighbours": neighbours}
+    forward(dy, dx, **how, base=base, direction=-1.0, stream=stream)

@@ -1,9 +1,6 @@
 """Every channel times a learnt number: y[n, c] = x[n, c] · w[c].
 
 dx = dy · w,   dw[c] = Σ dy · x over images and positions
-
-Rungs:
-    kernels.fast.scale    a block a map, then the sum over the images
 """
 
 import numpy as np

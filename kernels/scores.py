@@ -5,9 +5,6 @@
 
 x[n, h, 0, c, i] is channel c of query i of head h, and x[n, h, 1, c, j] of key j.  `causal`: token i sees tokens 0 … i
 alone, and the other probabilities are 0.  `mix` comes after it; `attention` does both and keeps no probabilities.
-
-Rungs:
-    kernels.fast.scores    products by `kernels.fast.gemm`, and many threads a row
 """
 
 import math

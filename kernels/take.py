@@ -1,9 +1,6 @@
 """A part of the channels or of the rows of every image; the gradient of the others is zero.
 
 y = x[:, start : start + count]   along axis 1,   y = x[:, :, start : start + count]   along axis 2
-
-Rungs:
-    kernels.fast.take    indices of 32 bits, and products for divisions
 """
 
 import numpy as np

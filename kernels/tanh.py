@@ -1,8 +1,4 @@
-"""The hyperbolic tangent: y = tanh(x), and dx = dy · (1 - y) · (1 + y), which is dy · (1 - y²).
-
-Rungs:
-    kernels.fast.tanh    four elements a thread
-"""
+"""The hyperbolic tangent: y = tanh(x), and dx = dy · (1 - y) · (1 + y), which is dy · (1 - y²)."""
 
 import math
 

@@ -7,9 +7,6 @@ Output p of P has the position (a·p + b) / c in an axis of H values:
     bilinear, align_corners     p·(H - 1) / (P - 1)              likewise; the first and the last values stay
 
 A position before the first value counts as the first.
-
-Rungs:
-    kernels.fast.upsample    indices of 32 bits, and products for divisions
 """
 
 import numpy as np

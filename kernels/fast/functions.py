@@ -1,4 +1,4 @@
-"""exp, erf, tanh, the sigmoid, sine and cosine for kernels, in float32, by polynomials.
+"""exp, erf, tanh and the sigmoid for kernels, in float32, by polynomials.
 
 A CPU computes sixteen of them at a time, where its library's functions are called one by one; a GPU takes a few
 instructions more than for its own approximations, fewer than it waits for the number from memory.  So both compute the
@@ -10,7 +10,6 @@ same bits.
 | sigmoid | 1 / (1 + exp(-abs x)), and its mirror image | 3e-7 of it |
 | tanh | a quotient of two polynomials (Eigen) | 4e-7 of it |
 | erf | a quotient of two polynomials (Eigen) | 4e-7 of it |
-| sine, cosine, of whole 2³²ths of a turn | a polynomial of what is beyond a quarter turn (Cephes) | 2e-7 of 1 |
 
 Below -87.3 exp is 0, where a float32 would have fewer digits.  Not-a-number stays not-a-number.
 """
@@ -65,11 +64,6 @@ U0, U2, U4, U6 = (
     np.float32(c)
     for c in (4.89352518554385e-03, 2.26843463243900e-03, 1.18534705686654e-04, 1.19825839466702e-06)
 )  # fmt: skip
-#: An angle in 2³² parts of a turn in radians; coefficients of x³, x⁵, x⁷, and of x⁴, x⁶, x⁸.
-RADIANS, MIDDLE = np.float32(2 * math.pi / 2**32), 1 << 29
-S3, S5, S7 = (np.float32(c) for c in (-1.6666654611e-1, 8.3321608736e-3, -1.9515295891e-4))
-C4, C6, C8 = (np.float32(c) for c in (4.166664568298827e-2, -1.388731625493765e-3, 2.443315711809948e-5))
-HALF = np.float32(0.5)
 
 
 @device
@@ -104,21 +98,3 @@ def tanh(x: float) -> float:
     above = x * (T1 + s * (T3 + s * (T5 + s * (T7 + s * (T9 + s * (T11 + s * T13))))))
     value = above / (U0 + s * (U2 + s * (U4 + s * U6)))
     return ONE if x > TANH_END else -ONE if x < -TANH_END else value
-
-
-@device
-def sine(angle: int) -> float:
-    """Of a uint32: 2³² make a turn."""
-    quarter = np.uint32(np.uint32(angle + MIDDLE) >> 30)
-    x = np.float32(np.int32(angle - (quarter << 30))) * RADIANS
-    s = x * x
-    odd = x + x * s * (S3 + s * (S5 + s * S7))
-    even = ONE - HALF * s + s * s * (C4 + s * (C6 + s * C8))
-    value = even if quarter & 1 != 0 else odd
-    return -value if quarter & 2 != 0 else value
-
-
-@device
-def cosine(angle: int) -> float:
-    """The sine a quarter turn ahead."""
-    return sine(np.uint32(angle + (1 << 30)))

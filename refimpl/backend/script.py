@@ -22,7 +22,7 @@ from math import prod
 from string import Template
 from typing import Any
 
-from kernels.rungs import function_of
+from kernels.rungs import function_of, module_of
 from refimpl.backend.bound_program import refuse_foreign, rung_of
 from refimpl.backend.host_thread import host_stream
 from refimpl.backend.no_waits import Use, no_waits, uses
@@ -261,7 +261,12 @@ class _Writer:
             }  # fmt: skip
         threads = self.codec is not None
         driver = "from cuda.bindings import driver\n" * threads
-        targets, families = "emulated, gpu" if threads else "gpu", ", ".join(sorted(self.families))
+        targets = "emulated, gpu" if threads else "gpu"
+        modules = sorted(module_of(family, "fast").rpartition(".") for family in self.families)
+        families = "\n".join(
+            f"from {package} import {', '.join(name for _, _, name in them)}"
+            for package, them in groupby(modules, lambda parts: parts[0])
+        )
         return {
             "cuda": Template(CUDA).substitute(driver=driver, families=families, targets=targets), "kernels": "",
             "default_stream": "(Each of Numba's `cuda.stream()` waits for the default stream, and it for them.)",

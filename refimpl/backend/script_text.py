@@ -11,7 +11,7 @@ Written by: $command"""
 
 #: How a script runs without a GPU, and what it imports, for the kernels of `kernels.fast` and for plain ones.
 WITHOUT_GPU = "`python -m kernels.targets.emulated SCRIPT` runs it without a GPU, slowly, with every access checked."
-CUDA = """${driver}from kernels.fast import $families
+CUDA = """${driver}$families
 from kernels.targets.shim import cuda
 from kernels.targets import $targets
 

@@ -99,7 +99,7 @@ def _rms(function: Function, shape: tuple[int, ...]) -> Translated | None:
 
 
 def turned(x: np.ndarray, rotated: int, neighbours: bool, base: float) -> np.ndarray:
-    """A rotary position of (…, tokens, channels of a head), as `kernels.fast.rotary` has it."""
+    """A rotary position of (…, tokens, channels of a head), as `kernels.rotary` has it."""
     pairs = rotated // 2
     return turned_by(x, neighbours, base ** (-np.arange(pairs) / pairs))
 

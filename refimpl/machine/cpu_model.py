@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 CACHE_BYTES = 8 << 20  #: of a workspace that an algorithm's next launch still finds in the caches; assumed
 LAUNCH, SHARED = "launch", "shared launch"  #: the names of the costs of a launch on one thread and on several
 FETCHED = "fetched byte"  #: of an array that is in no cache
+COPIED, COPIED_BYTES = "elementwise_copy", 8 * 1024  #: a kernel, and the bytes that one of its blocks moves
+PLAIN = 4  #: a plain kernel's seconds a byte, in those of a copy; assumed
 COPY = "copy"  #: between the device's memory and the host's: how long it takes to start, and each byte
 SETTINGS = {
     "seed": 1, "iteration": 1, "rate": 1e-3, "momentum": 0.9, "decay": 1e-4, "beta1": 0.9, "beta2": 0.999,
@@ -122,11 +124,6 @@ def _pool_forward(a: Arguments, grid: Sequence[int]) -> Units:
     return a["total"], a["total"] * a["window_height"] * a["window_width"]
 
 
-def _read_by(a: Arguments, grid: Sequence[int]) -> Units:
-    """Inputs, and the outputs that read them."""
-    return a["total"], a["total"] / (a["height"] * a["width"]) * a["out_height"] * a["out_width"]
-
-
 def _of_sets(a: Arguments, grid: Sequence[int]) -> Units:
     """Values, and blocks."""
     return grid[0] // a["blocks"] * a["count"] * a["wide"], grid[0]
@@ -207,7 +204,6 @@ UNITS: dict[str, Callable[..., Units]] = {
     "pool_average_backward": lambda a, grid: (
         a["total"] * (1 + a["window_height"] * a["window_width"] / (a["stride_height"] * a["stride_width"])),
     ),
-    **{f"upsample_{mode}_backward": _read_by for mode in ("nearest", "bilinear")},
     "layernorm_forward_by_channel": _of_channels,
     "layernorm_forward_": _of_sets,
     "layernorm_backward_": _of_sets,
@@ -223,19 +219,7 @@ UNITS: dict[str, Callable[..., Units]] = {
     "pixel_softmax_backward": lambda a, grid: (grid[0] // a["blocks"] * a["channels"] * a["area"], prod(grid)),
     "pixel_softmax_parts": lambda a, grid: (grid[0] // a["parts"] * a["area"], grid[0]),
     "pixel_softmax_losses": lambda a, grid: (a["blocks"] + a["images"],),
-    "mean_loss_squared_parts": lambda a, grid: (grid[0] // a["parts"] * a["numbers"], grid[0]),
-    "mean_loss_binary_parts": lambda a, grid: (grid[0] // a["parts"] * a["numbers"], grid[0]),
-    "mean_loss_means": lambda a, grid: (a["images"] * a["parts"],),
     "mul_gate_backward": lambda a, grid: (grid[0] * a["area"], grid[0]),
-    "embedding_forward": lambda a, grid: (prod(grid) * 1024, prod(grid)),
-    "embedding_sort": lambda a, grid: (a["places"] * a["passes"], a["passes"]),
-    "embedding_backward": lambda a, grid: (a["places"] * a["channels"], prod(grid)),
-    "scale_sum": lambda a, grid: (a["images"] * a["channels"],),
-    "clip_norm": lambda a, grid: (a["count"],),
-    "rmsnorm_forward_": _of_sets,
-    "rmsnorm_backward_": _of_sets,
-    "rmsnorm_chunk_gradients": lambda a, grid: (a["images"] * a["channels"] * a["area"], grid[0]),
-    "rotary_turn": lambda a, grid: (a["planes"] * a["area"], grid[0]),
     "attention_softmax": _of_rows,
     "attention_softmax_backward": _of_rows,
     "softmax_forward": lambda a, grid: (grid[0] * (500 + a["classes"]),),
@@ -296,6 +280,9 @@ class CalibratedCpu(Machine):
     def launch_cost(self, launch: BoundLaunch) -> float:
         """Seconds of one launch whose arrays are in the caches."""
         name, counted = units(launch)
+        if launch.kernel.is_plain:
+            moved = sum(value.nbytes for value in launch.values if isinstance(value, np.ndarray))
+            name, counted = COPIED, (PLAIN * moved / COPIED_BYTES,)
         if name not in self.costs:
             raise MachineError(
                 f"no cost of the kernel {launch.kernel.name} is known on this CPU; profile the network with refimpl "
@@ -352,12 +339,10 @@ def call_arguments(call: Call, make: Callable[[Sequence[int], str], Any] = empty
 
 def launches(function: str, arguments: Mapping[str, Any]) -> list[BoundLaunch]:
     """The launches that `kernels.<function>` would make."""
-    from importlib import import_module
-
+    from kernels.rungs import function_of
     from kernels.targets.launch import bind
 
-    module, _, name = function.partition(".")
-    return bind(getattr(import_module(f"kernels.fast.{module}"), name), **arguments)
+    return bind(function_of(function, "fast"), **arguments)
 
 
 def with_costs(rough: Machine, costs: Mapping[str, Units]) -> CalibratedCpu:
@@ -368,7 +353,7 @@ def with_costs(rough: Machine, costs: Mapping[str, Units]) -> CalibratedCpu:
     else:
         seconds = seconds_of(costs["gemm_register_2d"], _register_2d(product, (16, 1)))
     flops = 2 * 512**3 / seconds
-    bandwidth = 1 / (costs["elementwise_copy"][0] / (8 * 1024) + costs[FETCHED][0])  # a block copies 1024 numbers
+    bandwidth = 1 / (costs[COPIED][0] / COPIED_BYTES + costs[FETCHED][0])
     how = "from its kernels' and copies' costs; again with refimpl profile --here"
     return CalibratedCpu(
         name=rough.name,

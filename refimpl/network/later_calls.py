@@ -82,7 +82,7 @@ def _pixel_softmax(network: Shared, layer: Layer, y: Tensor) -> list[Call]:
     ]
 
 
-#: Kind → the `error` of `kernels.fast.mean_loss`.
+#: Kind → the `error` of `kernels.mean_loss`.
 ERRORS = {"mean_squared_error": "squared", "binary_cross_entropy": "binary"}
 
 

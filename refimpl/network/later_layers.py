@@ -22,7 +22,6 @@ from refimpl.network.spelling import (
 from refimpl.text import shown
 
 UPSAMPLING = ("nearest", "bilinear")
-LARGEST_HEAD = 1024  #: channels of a rotary position; `kernels.fast.rotary.WIDEST`
 
 
 @options_checked
@@ -235,7 +234,7 @@ class Builder(PapersBuilder):
             whose = f"{heads} heads and {groups} of keys and of values" if packed else f"{heads} heads"
             raise NetworkError(f"{layer}: {shape[1]} channels are not those of {whose}")
         turned = width if rotated is None else whole_number(layer, rotated, "rotated", 2)
-        if turned % 2 or turned > min(width, LARGEST_HEAD):
+        if turned % 2 or turned > width:
             raise NetworkError(f"{layer}: of {width} channels {turned} cannot be turned in pairs; give an even number")
         if not 0 < base < inf:
             raise NetworkError(f"{layer}: base is {base!r}; give a number above 0")

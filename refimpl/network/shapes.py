@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-#: Numbers in one block of `kernels.fast.mean_loss` and `kernels.fast.clip`, and pixels of `kernels.fast.pixel_softmax`.
+#: Numbers for one part of `kernels.clip`, and pixels in one block of `kernels.fast.pixel_softmax`.
 LOSS_PART = 4096
 #: Values of a channel in one block of `kernels.fast.batchnorm`, and of `kernels.fast.layernorm`.
 BATCHNORM_CHUNK = 4096

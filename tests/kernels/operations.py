@@ -1,7 +1,7 @@
 """One list of operations for all rungs: what is drawn, which functions are called, and which arrays they have filled.
 
 An operation is a function of a rung's families and of a generator.  A rung is `PLAIN` (`kernels`), `FAST`
-(`kernels.fast`) or `NUMPY` (`kernels.checks.reference`), under the same names and with the same arguments.  So each
+(`kernels.fast`, where it has the family) or `NUMPY` (`kernels.checks.reference`), with the same arguments.  So each
 gets the same arrays, and one list tests the fast kernels beside the plain ones, and these beside NumPy.
 
 The first generators draw awkward shapes: see `AWKWARD`.
@@ -20,6 +20,7 @@ import numpy as np
 from kernels.checks import reference
 from kernels.clip import PART
 from kernels.fast import attention, gemm, pool
+from kernels.rungs import module_of
 
 #: Images, channels, height, width: a single number; many channels, and several blocks of an image; several chunks of a
 #: sum; one number more than a chunk; many images of few numbers.
@@ -438,7 +439,7 @@ def learnt_tokens(rung: Any, random: Draw) -> list[np.ndarray]:
     rung.embedding.forward(tokens, normal(random, words, channels), embedded)
     dtable, dy = normal(random, words, channels), normal(random, *x.shape)
     how: dict[str, Any] = {"added": either(random), "padding": one_of(random, None, 3)}
-    rung.embedding.backward(tokens, dy, dtable, **how, workspace=nothing(2 * tokens.size))
+    rung.embedding.backward(tokens, dy, dtable, **how)
     return [y, dx, dw, placed, dplaces, embedded, dtable]
 
 
@@ -560,18 +561,26 @@ OPERATIONS: dict[str, Operation] = {
     "scores and mix": mixed, "sgd": learnt, "adamw": averaged, "clip": clipped,
 }  # fmt: skip
 
+#: Those of families that have no fast kernels.
+PLAIN_ALONE = {
+    "hardsigmoid", "leaky_relu", "tanh", "mean_loss squared", "mean_loss binary",
+    "channel_shuffle, permute_channels, drop_path, take and pad", "upsample nearest", "upsample bilinear",
+    "embedding, position and prepend", "position alike", "rotary", "scores and mix", "adamw", "clip",
+}  # fmt: skip
+WITH_FAST_KERNELS = [name for name in OPERATIONS if name not in PLAIN_ALONE]
+
 
 # --- Rungs ------------------------------------------------------------------------------------------------------------
 
 
 class Rung:
-    """The families of a package, by name."""
+    """The families of a rung, by name."""
 
-    def __init__(self, package: str) -> None:
-        self.package = package
+    def __init__(self, rung: str) -> None:
+        self.rung = rung
 
     def __getattr__(self, family: str) -> Any:
-        return importlib.import_module(f"{self.package}.{family}")
+        return importlib.import_module(module_of(family, self.rung))
 
 
 class Numpy:
@@ -584,7 +593,7 @@ class Numpy:
         return partial(by_numpy, self.family, name) if self.family else Numpy(name)
 
 
-PLAIN, FAST, NUMPY = Rung("kernels"), Rung("kernels.fast"), Numpy()
+PLAIN, FAST, NUMPY = Rung("plain"), Rung("fast"), Numpy()
 
 #: Outputs of those that read them before, or that are given more than the NumPy function reads.
 OUTPUTS = {

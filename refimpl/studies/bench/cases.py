@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.fast import adamw, clip, elementwise, fc, sgd
+from kernels import adamw, clip
+from kernels.fast import elementwise, fc, sgd
 from kernels.targets.launch import bind
 from refimpl.machine.catalogues import options
 from refimpl.machine.cpu_model import SETTINGS, launches

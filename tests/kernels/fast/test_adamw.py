@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.fast import adamw, clip
+from kernels import adamw, clip
 
 pytestmark = pytest.mark.ptx
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernels.fast import drop_path, join, layernorm, lrn
+from kernels import drop_path
+from kernels.fast import join, layernorm, lrn
 from kernels.targets.launch import bind
 
 pytestmark = pytest.mark.ptx

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernels.fast import rotary
+from kernels import rotary
 
 pytestmark = pytest.mark.ptx
 

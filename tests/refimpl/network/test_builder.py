@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from kernels.checks.arguments import KernelError
 from kernels.checks.conv_shape import ConvShape
-from kernels.fast import batchnorm, clip, layernorm, lrn, mean_loss, pixel_softmax, pool, rmsnorm, rotary
+from kernels.clip import PART
+from kernels.fast import batchnorm, layernorm, lrn, pixel_softmax, pool
 from refimpl.machine.convolution import Convolution
 from refimpl.names.networks import build
 from refimpl.network import Builder, Layer, NetworkError
@@ -21,13 +22,11 @@ from refimpl.network.builder import LARGEST_LRN, PapersBuilder
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.initial_state import spread
 from refimpl.network.kinds import TRAITS, LayerKind
-from refimpl.network.later_layers import LARGEST_HEAD
 from refimpl.network.shapes import (
     clip_parts,
     layernorm_workspace,
     loss_parts_workspace,
     normalisation_workspace,
-    rmsnorm_workspace,
 )
 from tests.messages import raises_naming
 
@@ -77,18 +76,16 @@ def test_convolutions_have_the_kernels_shapes(
 @given(st.tuples(st.integers(1, 64), st.integers(1, 99), st.integers(1, 99), st.integers(1, 99)))
 def test_batch_normalisation_has_the_kernels_workspace(x: tuple[int, int, int, int]) -> None:
     for numbers in (1, 4096, 4097, 70 * 70):
-        assert clip_parts(numbers) == clip.parts(numbers)
+        assert clip_parts(numbers) == -(-numbers // PART)
         shape = (3, 5, numbers, 1)
         assert loss_parts_workspace(3, numbers, 2) == pixel_softmax.workspace_bytes(shape)
-        assert loss_parts_workspace(3, 5 * numbers) == mean_loss.workspace_bytes(shape)
     assert normalisation_workspace(x) == batchnorm.workspace_bytes(x)
     assert normalisation_workspace(x[:2]) == batchnorm.workspace_bytes(x[:2])
     assert layernorm_workspace(x) == layernorm.workspace_bytes(x)
-    assert rmsnorm_workspace(x) == rmsnorm.workspace_bytes(x)
 
 
 def test_layers_have_the_kernels_limits() -> None:
-    assert (LARGEST_LRN, LARGEST_HEAD) == (lrn.SLOTS, rotary.WIDEST)
+    assert LARGEST_LRN == lrn.SLOTS
 
 
 def builder(batch: int = 2) -> Builder:
