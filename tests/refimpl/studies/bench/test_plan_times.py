@@ -33,7 +33,7 @@ def test_the_tuner_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_how_a_preset_grows_is_measured(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a budget that it fits, and for a search with the same number of plans at every size."""
     monkeypatch.setattr(plan_times, "EFFORT", 2)
-    sizes = [plan_times.Size.named(name) for name in ("lenet", "tiny-resnet")]
+    sizes = [plan_times.Size.named(name) for name in ("tiny-resnet", "resnet50")]
     growth = plan_times.measure_growth(preset, sizes, turns=1)
     assert growth.layers == [len(size.network.layers) for size in sizes] and all(growth.seconds)
     assert growth.share in plan_times.SHARES and (growth.share > 1) == (preset == "baseline")
