@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
-from kernels.targets import emulated, gpu
+from kernels.targets import emulated
 from kernels.targets.shim import cuda
 from refimpl.cli import check_kernel
 from refimpl.cli.parser import WRONG, Fail
@@ -118,19 +117,3 @@ def test_an_atomic_that_nvvm_does_not_have_is_named_with_its_line() -> None:
     line = total.__code__.co_firstlineno + 1
     says = check_kernel.reason(error, cuda.jit(total))
     assert says.startswith("ERROR_COMPILATION (9)") and f"line {line}: cuda.atomic.add(x, 0, 1)" in says
-
-
-def test_arguments_are_arrays_of_known_kinds_and_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "to_device", lambda array: array)
-    given = check_kernel.argument("float32[2,3]")
-    assert given.shape == (2, 3) and given.dtype == np.float32 and len(np.unique(given)) == 6
-    assert np.array_equal(given, check_kernel.argument("float32[2,3]"))
-    assert check_kernel.argument("int32[4]").tolist() == [0, 1, 2, 3]
-    assert [check_kernel.argument(text) for text in ("-7", str(2**64 - 1))] == [-7, 2**64 - 1]
-    half = check_kernel.argument("0.5")
-    assert half == 0.5 and isinstance(half, np.float32)
-    largest = check_kernel.LARGEST // 4
-    for text in (str(2**64), "text", "float32[x]", "complex9[2]", f"float32[{largest + 1}]",
-                 "float32[" + ",".join("1" * (check_kernel.MOST_AXES + 1)) + "]"):  # fmt: skip
-        with raises_naming(Fail, text.partition(",")[0]):
-            check_kernel.argument(text)

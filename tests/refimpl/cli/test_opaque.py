@@ -78,12 +78,6 @@ def test_every_command_that_plans_marks_what_is_opaque(refimpl: Command, file: s
         assert re.search(SHARES, " ".join(said.out.split()))
 
 
-def test_a_summary_names_what_is_opaque(refimpl: Command, file: str) -> None:
-    said = refimpl("summary", f"{file}:make")
-    assert re.findall(r"^(\S+) +opaque ", said.out, re.MULTILINE) == ["cumsum", "erf", "mean"]
-    assert "it is planned, and cannot be run" in " ".join(said.out.split())
-
-
 RUNNING = {"run": ("--steps", 1), "export": ("--out", "a.py"), "profile": ("--out", "a.json")}
 
 

@@ -28,39 +28,6 @@ def test_a_command_takes_a_file(file: str, command: str, capsys: pytest.CaptureF
     assert "my_model.onnx, batch 5" in printed.out or "One iteration of my_model.onnx" in printed.out, printed
 
 
-SMALL = """
-from refimpl.network import Builder
-
-def softmax(batch):
-    b = Builder("softmax", (batch, 4, 1, 1))
-    b.softmax()
-    return b.build()
-
-def tiny_maps(batch):
-    b = Builder("tiny-maps", (batch, 1, 4, 4))
-    for _ in range(3):
-        b.conv(2, 3, pad=1)
-        b.batchnorm()
-        b.relu()
-    b.fc(2)
-    b.softmax()
-    return b.build()
-"""
-
-
-@pytest.mark.parametrize(
-    ("command", "make"),
-    [("compare --batch 2 --set effort=20", "softmax"), ("tune --budget 1MiB --policy vdnnpp-dyn", "tiny_maps")],
-)
-def test_networks_of_a_layer_and_with_tiny_maps(
-    make: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("small.py").write_text(SMALL)
-    name, *options = command.split()
-    assert cli.main([name, f"small.py:{make}", "--machine", "titan-x", *options]) == 0, capsys.readouterr().err
-
-
 def test_run_writes_the_trained_weights_into_the_file(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     random = np.random.default_rng(0)
     images = random.standard_normal((15, 4, 9, 9), dtype=np.float32)

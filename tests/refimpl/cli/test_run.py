@@ -253,29 +253,6 @@ def test_a_checkpoint_is_written_on_the_way(refimpl: Command, wrong: Wrong, tmp_
     assert lacks(wrong("run", *DIGITS, "--save", path, "--save", good), "--save", path, good) == []
 
 
-def test_a_last_update_that_spoils_the_weights_is_not_saved(
-    refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from refimpl.backend import Trainer
-
-    step = Trainer.step
-
-    def spoilt(trainer: Trainer, *batch: Any) -> float:
-        loss = step(trainer, *batch)
-        state = trainer.state()
-        state["conv1.w"].flat[3] = np.inf
-        trainer.load_state(state)
-        return loss
-
-    monkeypatch.setattr(Trainer, "step", spoilt)
-    path = tmp_path / "good.npz"
-    path.write_text("good")
-    said = refimpl("run", *SMALL, "--steps", 1, "--save", path)
-    assert said.status == 2 and said.out == ""
-    assert said.err.count("\n") == 1 and lacks(said.err, path, "conv1.w") == []
-    assert path.read_text() == "good"
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [
