@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from refimpl.machine.devices import Cpu
-from refimpl.studies.bench import cases
 from refimpl.studies.bench.cases import BenchSizes, layer_cases, other_cases
 from refimpl.studies.bench.kernels import Case
+from refimpl.studies.bench.products import torch
 
 WIDE = (1, 3 * 768, 8, 1)
 SMALL = BenchSizes(
@@ -41,7 +41,7 @@ def test_each_case_binds_its_launches_and_numpy_and_pytorch_compute_the_same(sma
         if len(results) == 2 and case.family != "elementwise":  # whose rivals work in place
             np.testing.assert_allclose(results["PyTorch"], results["NumPy"], rtol=1e-4, atol=1e-4)
             compared.add(case.family)
-    assert cases.torch is None or compared == {"fc", "relu", "mul", "join", "concat", "position"}
+    assert torch is None or compared == {"fc", "relu", "mul", "join", "concat", "position"}
 
 
 def test_bytes_are_those_of_maps_read_and_written_once(small: list[Case]) -> None:
