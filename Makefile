@@ -141,7 +141,7 @@ lint: $(TEST) ## ruff and mypy
 	@$(PY) -m mypy
 
 docs: $(TEST) $(DOCS) ## build the documentation into docs/_build/html; a warning is an error
-	@$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@$(PY) -m sphinx -W --keep-going -q -j auto -b html docs docs/_build/html
 	@$(PY) docs/widths.py docs/_build/html
 	@echo "docs/_build/html/index.html"
 
