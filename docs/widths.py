@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
-WIDTHS = (400, 768, 1280, 1920, 2560)
+WIDTHS = (400, 768, 1280)  #: pixels; a page that fits the last fits every wider window
 BROWSERS = ("chromium", "google-chrome", "chromium-browser")
 
 
