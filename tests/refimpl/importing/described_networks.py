@@ -4,7 +4,7 @@
     python -m tests.refimpl.importing.described_networks lenet    prints what the checksums are of, to compare
 
 One checksum is of the layers: names, options and shapes.  The other is of the tensors, their first values, and the
-calls of every step.  The networks for teaching have them for inference and for other ways of training, too.
+calls of every step.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from __future__ import annotations
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from refimpl.names.networks import FAMILIES, NETWORKS, build, tiny_bert, tiny_gpt
-from refimpl.network import Builder, Network
+from refimpl.names.networks import FAMILIES, NETWORKS, build
+from refimpl.network import Network
 from refimpl.network.accounting import network_wide, summary, total
 from refimpl.network.call import Call
 from refimpl.network.initial_state import first_values
@@ -25,39 +24,7 @@ from refimpl.network.initial_state import first_values
 TABLE = Path(__file__).parents[2] / "data" / "networks.txt"
 
 
-def two_inputs() -> Network:
-    """Two inputs that meet, and two losses, of which one counts half."""
-    b = Builder("two-inputs", (4, 3, 8, 8))
-    other = b.add_input("other", (4, 2, 8, 8))
-    left = b.relu(after=b.conv(6, 3, pad=1, after=b.input))
-    both = b.concat(left, b.conv(5, 1, after=other))
-    b.mean_squared_error(weight=0.5, after=b.conv(2, 1, after=both))
-    b.fc(7, after=both)
-    b.softmax()
-    return b.build()
-
-
-#: Networks with what no named one has.
-MADE: dict[str, Callable[[], Network]] = {
-    "two-inputs": two_inputs,
-    "tiny-gpt": lambda: tiny_gpt(probabilities="maps"),
-    "tiny-bert": lambda: tiny_bert(probabilities="maps"),
-}
 NAMES = (*NETWORKS, *(name.replace("DEPTH", "137") for name in FAMILIES))
-
-
-def first_weights(network: Network) -> str:
-    return next(layer.name for layer in network.layers if layer.parameters)
-
-
-#: Of the networks for teaching: what is made of one.
-FORMS: dict[str, Callable[[Network], Network]] = {
-    "forward only": Network.inference,
-    "2 ranks": lambda network: network.data_parallel(2, 4096),
-    "AdamW, clipped": lambda network: network.trained_by("adamw", 1.0, "weights"),
-    "first layer frozen": lambda network: network.trained_by(frozen=[first_weights(network)]),
-}
-TAUGHT = [name for name in NETWORKS if name.startswith(("tiny-", "lenet")) and not name.endswith(":vdnnpp")]
 
 
 def layer_lines(network: Network) -> Iterator[str]:
@@ -94,26 +61,18 @@ def checksum(lines: Iterator[str]) -> str:
 
 
 def described(network: Network) -> str:
-    """One line, and one for each of the forms."""
     kinds = Counter(layer.kind for layer in network.layers)
     layers = " ".join(f"{kind}:{kinds[kind]}" for kind in sorted(kinds))
     images = "×".join(map(str, network.input.shape))
-    sums: list[Any] = [f"{network.parameter_count} parameters", f"{network.managed_bytes} + {network.resident_bytes} B"]
-    lines = [
-        "  ".join([network.name, images, layers, *sums, checksum(layer_lines(network)), checksum(step_lines(network))])
-    ]
-    for form, make in FORMS.items() if network.name in TAUGHT else ():
-        made = make(network)
-        lines.append(
-            f"{made.name}: {form}  {made.managed_bytes} + {made.resident_bytes} B  {checksum(step_lines(made))}"
-        )
-    return "\n".join(lines)
+    sums = [f"{network.parameter_count} parameters", f"{network.managed_bytes} + {network.resident_bytes} B"]
+    return "  ".join(
+        [network.name, images, layers, *sums, checksum(layer_lines(network)), checksum(step_lines(network))]
+    )
 
 
 def main() -> None:
     if not sys.argv[1:]:
-        networks = [*map(build, NAMES), *(make() for make in MADE.values())]
-        TABLE.write_text("".join(f"{described(network)}\n" for network in networks), encoding="utf-8")
+        TABLE.write_text("".join(f"{described(build(name))}\n" for name in NAMES), encoding="utf-8")
         sys.stdout.write("1 file written\n")
     for name in sys.argv[1:]:
         network = build(name)

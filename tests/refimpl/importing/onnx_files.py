@@ -1,8 +1,7 @@
-"""ONNX files made by hand, for tests; `python -m tests.refimpl.importing.onnx_files COUNT SEED` damages one."""
+"""ONNX files made by hand, for tests."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -102,16 +101,3 @@ def damaged(count: int, seed: int, folder: Path) -> int:
         except refimpl.NetworkError as error:
             assert "\n" not in str(error) and str(error).isprintable(), str(error)
     return imported
-
-
-def main() -> None:
-    import resource
-    from tempfile import TemporaryDirectory
-
-    resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-    with TemporaryDirectory() as folder:
-        print(damaged(int(sys.argv[1]), int(sys.argv[2]), Path(folder)))
-
-
-if __name__ == "__main__":
-    main()

@@ -246,7 +246,6 @@ def test_operations_are_those_that_pytorch_counts() -> None:
     [
         ("softmax", "cross_entropy_loss", (2, 3)),
         ("pixel_softmax", "cross_entropy_loss", (2, 5, 3)),
-        ("mean_squared_error", "mse_loss", (2, 3)),
         ("binary_cross_entropy", "binary_cross_entropy_with_logits", (2, 3)),
     ],
 )

@@ -1,4 +1,4 @@
-"""Transformers as modules write them: imported, an iteration beside PyTorch's in double precision, and weights back."""
+"""Transformers as modules write them: imported, a step beside PyTorch's in double precision, and weights back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import refimpl
 from refimpl import NetworkError
 from tests.messages import raises_naming
-from tests.refimpl.importing.beside_pytorch import three_steps
+from tests.refimpl.importing.beside_pytorch import beside_pytorch
 
 torch = pytest.importorskip("torch")
 
@@ -54,12 +54,6 @@ def of_thirds(x: Any) -> tuple[Any, Any, Any]:
 def of_five_axes(x: Any) -> tuple[Any, Any, Any]:
     """As the first vision transformers have them."""
     q, k, v = x.reshape(3, 16, 3, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
-    return q, k, v
-
-
-def of_heads(x: Any) -> tuple[Any, Any, Any]:
-    """Head by head, which is our own order."""
-    q, k, v = x.view(3, 16, 2, 3, 4).permute(3, 0, 2, 1, 4)
     return q, k, v
 
 
@@ -169,7 +163,6 @@ BLOCK = ["attention", "conv", "join", "layernorm", "conv", "gelu", "conv", "join
 CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "thirds": (lambda: Heads(of_thirds), ["conv", "attention", "conv", "join"]),
     "five axes, causal": (lambda: Heads(of_five_axes, causal=True), ["conv", "attention", "conv", "join"]),
-    "head by head": (lambda: Heads(of_heads), ["conv", "attention", "conv", "join"]),
     "shared keys": (lambda: Heads(of_groups, channels=16), ["conv", "attention", "conv", "join"]),
     "in another order": (
         Permuted,
@@ -178,25 +171,23 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "a class token": (ClassToken, ["prepend", "conv", *BLOCK, "conv", *BLOCK, "rmsnorm", "take"]),
     "places": (Placed, ["position", "silu"]),
     "a bias": (lambda: Summand(8), ["silu", "position"]),
-    "a bias of one token": (lambda: Summand(1, 1, 8), ["silu", "position"]),
     "three layers": (Apart, ["take", "gelu", "conv", "conv", "conv", "attention"]),
     "nn.MultiheadAttention across": (Crossed, ["take", "gelu", "conv", "take", "take", "conv", "attention", "conv"]),
-    "nn.TransformerEncoder": (encoder, ["conv", *BLOCK, "conv", *BLOCK]),
     "nn.TransformerEncoder, masked": (Masked, []),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_three_steps_are_pytorchs_and_weights_come_back(case: str) -> None:
+def test_a_step_is_pytorchs_and_weights_come_back(case: str) -> None:
     make, kinds = CASES[case]
     torch.manual_seed(0)
     module = Patches(make())
-    beside = three_steps(module, torch.randn(SHAPE), 5)
+    beside = beside_pytorch(module, torch.randn(SHAPE))
     found = [layer.kind for layer in beside.network.layers]
     assert not kinds or found == ["conv", *kinds, *["pool"] * (kinds[-1] != "take"), "fc", "softmax"]
     if case != "places":  # a part of a parameter
         assert beside.network.parameter_count == sum(weight.numel() for weight in module.parameters())
-    assert beside.loss < 1e-6 and beside.weight < 5e-6 and not beside.left, beside
+    assert beside.agrees, beside
 
 
 def window(x: Any) -> Any:
@@ -259,8 +250,8 @@ class Language(nn.Module):
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_language_model_takes_steps_as_pytorch_does(tied: bool) -> None:
     torch.manual_seed(0)
-    beside = three_steps(Language(tied), torch.randint(0, 20, (3, 16)), 20)
+    beside = beside_pytorch(Language(tied), torch.randint(0, 20, (3, 16)))
     block = ["conv", "attention", "conv", "join"]
     kinds = ["embedding", "position", *block, *block, "layernorm", "conv", "pixel_softmax"]
     assert [layer.kind for layer in beside.network.layers] == kinds
-    assert beside.loss < 1e-6 and beside.weight < 5e-6 and not beside.left, beside
+    assert beside.agrees, beside

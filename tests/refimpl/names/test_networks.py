@@ -17,7 +17,7 @@ from refimpl.names.networks import (
 from refimpl.network import Layer, NetworkError
 from refimpl.zoo.googlenet import MODULES
 from tests.messages import raises_naming
-from tests.refimpl.importing.described_networks import MADE, NAMES, TABLE, described
+from tests.refimpl.importing.described_networks import NAMES, TABLE, described
 
 PUBLISHED = {
     # torchvision's models of these names have just as many, weights and biases and batch normalisations together
@@ -106,12 +106,6 @@ def test_nothing_of_a_network_has_changed_unnoticed(name: str) -> None:
     found = described(build(name))
     assert f"\n{found}\n" in f"\n{TABLE.read_text(encoding='utf-8')}"
     assert found.startswith(f"{name}  "), "its own name"
-
-
-@pytest.mark.parametrize("name", MADE)
-def test_nothing_of_a_made_network_has_changed_unnoticed(name: str) -> None:
-    found = described(MADE[name]())
-    assert f"\n{found}\n" in f"\n{TABLE.read_text(encoding='utf-8')}"
 
 
 def test_other_spellings() -> None:

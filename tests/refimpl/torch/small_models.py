@@ -8,7 +8,7 @@ import torch
 
 import refimpl
 from refimpl.planner import DoesNotFit, Program
-from tests.refimpl.importing.torchvision_models import torchvision_models
+from tests.refimpl.importing.beside_pytorch import torchvision_models
 from tests.refimpl.torch.trained_modules import Beside
 
 #: Model of torchvision → the height and width of its images, and their number.
