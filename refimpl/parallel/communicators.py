@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from time import sleep
@@ -30,7 +30,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kernels.targets.cpu.build import load_source
 from refimpl.backend.alone import Communicator
 from refimpl.backend.run_errors import RankFailed, RunError
 from refimpl.machine import here
@@ -184,8 +183,8 @@ class Mpi(Communicator):
         scatter = gather
         if len(flat) > 1 and count <= MOST_GATHERED:
             gathered = np.empty(count, np.float32)
-            places = split_like(gathered, flat)
-            gather, scatter = copying(flat, places), copying(places, flat)
+            gather = partial(np.concatenate, flat, out=gathered)
+            scatter = partial(copy_all, split_like(gathered, flat), flat)
             flat = [gathered]
         bounds = shares(count, size)
         pieces = [slices(flat, start, end) for start, end in pairwise(bounds)]
@@ -358,22 +357,10 @@ def messages(pieces: Sequence[np.ndarray]) -> Iterator[tuple[int, np.ndarray]]:
     return enumerate(chain.from_iterable(halves))
 
 
-@cache
-def compiled() -> Any:
-    """The module `copies`, compiled by Numba once for all processes."""
-    return load_source(Path(__file__).with_name("copies.py"))
-
-
-def copying(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Callable[[], None]:
-    """Copies contiguous arrays to others, all in one call."""
-    pairs = zip(sources, targets, strict=True)
-    copies = np.array([(one.ctypes.data, other.ctypes.data, one.nbytes) for one, other in pairs], np.uintp)
-    copy_all = compiled().copy_all
-
-    def copy(alive: object = (sources, targets)) -> None:
-        copy_all(copies)
-
-    return copy
+def copy_all(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> None:
+    """Copy each array to another."""
+    for source, target in zip(sources, targets, strict=True):
+        target[:] = source
 
 
 def chunked(row: np.ndarray) -> list[np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ import refimpl
 from refimpl.backend import (
     Alone,
     Communicator,
-    CopiesEarly,
     CopiesLate,
     NotFinite,
     RankFailed,
@@ -28,7 +28,7 @@ from tests.refimpl.backend.processes import mpiexec, needs_mpi
 from tests.refimpl.backend.ranks import MPI_RUNS, contract, trained
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("size", [1, 2, 3])
 def test_threads_keep_the_contract(size: int) -> None:
     in_threads(size, contract)
 
@@ -54,9 +54,9 @@ def test_processes_keep_the_contract_and_learn_what_threads_learn(size: int) -> 
 
 @pytest.mark.slow
 def test_all_ranks_learn_the_same_whatever_the_buckets_and_the_order() -> None:
-    for size in (2, 3, 4):
+    for size in (2, 3):
         learnt = set()
-        for bucket, order in ((20_000, None), (1, 1), (None, 2), (500, None)):
+        for bucket, order in ((20_000, None), (1, 1), (None, 2)):
             found = in_threads(size, lambda communicator: trained(communicator, "baseline", bucket, order, "lenet"))  # noqa: B023
             assert sum(rank["sent"] for rank in found) == wire_bytes(2 * found[0]["reduced"], size)
             learnt |= {rank["learnt"] for rank in found}
@@ -64,20 +64,23 @@ def test_all_ranks_learn_the_same_whatever_the_buckets_and_the_order() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sizes", [1, pytest.param(3, marks=pytest.mark.campaign)])
-def test_all_ranks_learn_the_same_under_every_policy(sizes: int) -> None:
-    """Policies that choose the same algorithms give the same bits, whatever they move and drop.
-
-    In the suite each policy has 2, 3 or 4 ranks, in turn; in the campaign all three.
-    """
+@pytest.mark.parametrize(
+    ("policies", "sizes"),
+    [
+        (("vdnn-all", "vdnnpp-all", "superneurons", "combined effort=20"), (2,)),
+        pytest.param(sorted({*PRESETS, "combined effort=20"} - {"combined"}), (2, 3, 4), marks=pytest.mark.campaign),
+    ],
+)
+def test_all_ranks_learn_the_same_under_every_policy(policies: Sequence[str], sizes: Sequence[int]) -> None:
+    """Policies that choose the same algorithms give the same bits, whatever they move and drop."""
     learnt: dict[tuple[int, int], set[int]] = {}
-    for number, policy in enumerate(sorted({*PRESETS, "combined effort=20"} - {"combined"})):
+    for number, policy in enumerate(policies):
         order = number if number % 2 else None
-        for size in [2 + (number + more) % 3 for more in range(sizes)]:
+        for size in sizes:
             found = in_threads(size, lambda communicator: trained(communicator, policy, 30_000, order, budget="8MiB"))  # noqa: B023
             learnt.setdefault((size, found[0]["algorithms"]), set()).update(rank["learnt"] for rank in found)
     assert [len(bits) for bits in learnt.values()] == [1] * len(learnt)
-    assert len(learnt) < len(PRESETS) * sizes / 2
+    assert len(learnt) < len(policies) * len(sizes)
 
 
 def states(size: int, batch: int, steps: int) -> dict[str, np.ndarray]:
@@ -99,11 +102,10 @@ def states(size: int, batch: int, steps: int) -> dict[str, np.ndarray]:
 
 @pytest.mark.slow
 def test_many_small_batches_are_one_large_batch_without_batch_normalisation() -> None:
-    together, more, alone = states(2, 4, 3), states(4, 2, 3), states(1, 8, 3)
+    together, alone = states(4, 2, 2), states(1, 8, 2)
     assert not any("running" in name for name in alone)
     for name, values in alone.items():
         np.testing.assert_allclose(together[name], values, rtol=0, atol=1e-5, err_msg=name)
-        np.testing.assert_allclose(more[name], values, rtol=0, atol=1e-5, err_msg=name)
 
 
 # -- all end together --------------------------------------------------------------------------------------------------
@@ -139,7 +141,7 @@ def test_nan_on_one_rank_stops_all_and_nothing_is_learnt() -> None:
     assert len(set(trainers(work))) == 1
 
 
-@pytest.mark.parametrize("order", [None, CopiesEarly(), CopiesLate()])
+@pytest.mark.parametrize("order", [None, CopiesLate()])
 def test_ctrl_c_on_one_rank_stops_all_after_the_same_iteration(order: Any) -> None:
     def work(trainer: Trainer, images: np.ndarray, labels: np.ndarray, communicator: Communicator) -> int:
         trainer.step(images, labels)

@@ -85,7 +85,7 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("size", [1, 2, 3])
 def test_processes_keep_the_contract(size: int, guards: list[Guard], monkeypatch: pytest.MonkeyPatch) -> None:
     def work(communicator: Mpi) -> tuple[int, int]:
         contract(communicator)

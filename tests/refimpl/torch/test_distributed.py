@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import refimpl
+
 pytest.importorskip("torch")
+
+from tests.refimpl.torch.trained_modules import SHAPE, Branches, program_of
 
 ROOT = Path(__file__).parents[3]
 
 PROCESS = """
-import os, sys
+import sys
 import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 from refimpl.torch import Planned
-from tests.refimpl.torch.trained_modules import SHAPE, Beside, Branches, program_of, same
-import refimpl
+from tests.refimpl.torch.trained_modules import SHAPE, Beside, Branches, same
 
-rank, store = int(sys.argv[1]), sys.argv[2]
+rank, store, plan = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 distributed.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=2)
 beside = Beside(Branches().train())
-program = program_of(refimpl.networks.from_torch(beside.module, SHAPE), "superneurons")
 beside.x = torch.randn(SHAPE, generator=torch.Generator().manual_seed(rank))
 found = []
-for model in (beside.module, Planned(beside.module, program)):
+for model in (beside.module, Planned(beside.module, plan)):
     around = DistributedDataParallel(model)
     assert all(name.startswith("module.stem") for name in list(around.state_dict())[:2])
     found.append(beside.iteration(beside.plain, around))
@@ -42,9 +45,12 @@ print("the same bits")
 
 @pytest.mark.slow
 def test_two_processes_train_as_plain_pytorch_does(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    program = program_of(refimpl.networks.from_torch(Branches().train(), SHAPE), "superneurons")
+    plan.write_text(json.dumps(program.decisions()), encoding="utf-8")
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", PROCESS, str(rank), str(tmp_path / "store")],
+            [sys.executable, "-c", PROCESS, str(rank), str(tmp_path / "store"), str(plan)],
             cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         for rank in range(2)
