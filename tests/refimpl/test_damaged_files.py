@@ -42,7 +42,7 @@ from refimpl.report.allocation_log import read_rmm
 from tests.refimpl.damage import archive, damaged_bytes, damaged_csv, damaged_json, members, npy
 from tests.refimpl.importing.onnx_files import small
 
-SAMPLE, CAMPAIGN = 60, 2000
+SAMPLE, CAMPAIGN = 25, 2000
 LOG = Path(__file__).parents[1] / "data" / "rmm_small_cnn.csv"
 
 amounts = pytest.mark.parametrize("count", [SAMPLE, pytest.param(CAMPAIGN, marks=pytest.mark.campaign)])
@@ -133,7 +133,7 @@ def test_a_checkpoint_is_read_as_it_was_written(saved: Saved) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [400, pytest.param(8000, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("count", [100, pytest.param(8000, marks=pytest.mark.campaign)])
 def test_a_flipped_bit_loads_no_other_weights(saved: Saved, count: int) -> None:
     random, outcomes = Random(2026), Counter[str]()
     for _ in range(count):

@@ -17,19 +17,13 @@ from tests.messages import raises_naming
     ("budget", "means"),
     [
         ("12GiB", 12 << 30),
-        ("12 gib", 12 << 30),
-        ("1.5K", 1536),
         ("3.5 GB", 3_500_000_000),
         ("3.5e", None),
         ("1,073,741,824", 1 << 30),
-        ("1_073_741_824 bytes", 1 << 30),
-        ("0.4", Share(0.4)),
         ("40%", Share(0.4)),
-        ("1.0", Share(1.0)),
         (0.4, Share(0.4)),
         (Share(1.2), Share(1.2)),
         ("9" * 5000, UNLIMITED),
-        ("3 PB", 3 * 10**15),
     ],
 )
 def test_what_a_budget_means(budget: Any, means: Any) -> None:
@@ -61,13 +55,9 @@ def test_several_budgets_have_commas_between_them(text: str | None, budgets: lis
         ("twelve", ("'twelve'", "12GiB")),
         ("-3GiB", ("-3GiB", "nothing")),
         ("0", (0, "nothing")),
-        ("-0.4", (-0.4, "nothing")),
-        (float("nan"), ("nan", "nothing")),
         (float("inf"), ("inf", "baseline")),
-        ("12", (12, "12GiB")),
         ("3.5", ("3.5GiB",)),
         ([], ([], "12GiB")),
-        (True, (True, "12GiB")),
     ],
 )
 def test_what_is_no_budget_is_one_line(budget: Any, says: tuple[object, ...]) -> None:
@@ -101,10 +91,8 @@ def test_what_tiers_mean(text: str, means: list[Tier] | None) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", ("NAME:CAPACITY@RATE",)),
         ("host:0.5", ("NAME:CAPACITY@RATE",)),
         ("hots:8GiB", ("hots",)),
-        ("host,host", ("host",)),
         ("peer:8GiB", ("host", "peer")),
     ],
 )  # fmt: skip

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.checks.arguments import KernelError
-from refimpl.memory import UNLIMITED, BestFit, BlockHeap, BothEnds
+from refimpl.memory import UNLIMITED, BestFit, BlockHeap
 from refimpl.names import largest_batch as searching
 from refimpl.names.largest_batch import attempt, largest, least_conceivable, reach
 from refimpl.names.networks import build
@@ -18,7 +18,7 @@ from refimpl.network import Builder, Network
 from refimpl.planner import Setup
 from refimpl.slots.baseline import NetworkWide
 from tests.messages import raises_naming
-from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, machine, setup
+from tests.refimpl.modules import LastUsed, OffloadSome, machine, setup
 
 MACHINE = machine()
 MIB = 1 << 20
@@ -27,10 +27,7 @@ BUDGET = 3 * MIB
 PLAIN = setup()
 SETUPS = {
     "network-wide": setup(liveness=NetworkWide()),
-    "layer-wise": PLAIN,
-    "both ends": setup(allocator=BothEnds()),
     "offload": setup(offload=OffloadSome(), allocator=BlockHeap()),
-    "drop": setup(recompute=DropSome()),
     "evict": setup(cache=LastUsed(), allocator=BestFit()),
 }
 

@@ -41,7 +41,7 @@ def test_a_plan_that_moves_nothing_is_replayed_and_not_planned_again(
     allocator: BestFit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same answer, from one plan."""
-    for name in ("lenet", "tiny-inception", "tiny-resnet"):
+    for name in ("lenet", "tiny-resnet") if isinstance(allocator, BestFit) else ("lenet",):
         network = build(name)
         for wanted in (baseline(), Setup("layer-wise", liveness=LayerWise()), setup("superneurons-recompute")):
             one = wanted.replace(allocator=allocator)
@@ -57,7 +57,7 @@ def test_a_plan_that_moves_nothing_is_replayed_and_not_planned_again(
 def test_the_least_budget_of_combined_is_searched_for() -> None:
     """Its unlimited plan moves nothing; with less memory it finds another one."""
     network = build("tiny-vgg")
-    combined = setup("combined effort=5")
+    combined = setup("combined effort=2")
     least = least_budget(network, combined, TITAN_X, 1 << 18)
     baseline_least = least_budget(network, baseline(), TITAN_X, 1 << 18)
     assert least is not None and baseline_least is not None and least < 0.6 * baseline_least

@@ -76,7 +76,6 @@ def test_a_file_that_describes_no_machine_is_named(text: str, says: str, tmp_pat
     ("asked", "says"),
     [
         ("titanx", "there is no machine 'titanx'; did you mean titan-x?"),
-        ("her", "there is no machine 'her'; did you mean here?"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest(asked: str, says: str) -> None:

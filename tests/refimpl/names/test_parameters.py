@@ -48,9 +48,6 @@ class Nameless(slots.Offload):
     def bind(self, context):
         return context
 
-class Abstract(slots.Offload):
-    name = "abstract"
-
 HALF_A_MEGABYTE = BigMaps(1 << 19)
 MINE = presets.vdnn_all().replace(name="mine", offload=HALF_A_MEGABYTE)
 number = 3
@@ -71,7 +68,6 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize(
     ("slot", "text", "values"),
     [
-        ("prefetch", "superneurons-ahead:5", {"distance": 5, "order": "early"}),
         ("prefetch", "superneurons-ahead:5,late", {"distance": 5, "order": "late"}),
         ("prefetch", "superneurons-ahead:order=late", {"distance": 3, "order": "late"}),
         ("allocator", "block-heap:2KiB", {"granularity": 2048}),
@@ -93,31 +89,20 @@ def test_parameters_are_read_by_their_types(slot: str, text: str, values: dict[s
             "superneurons-ahead:x",
             ("superneurons-ahead", "distance", "x"),
         ),
-        ("prefetch", "superneurons-ahead:-1", ("distance", "-1", 0)),
-        ("prefetch", "superneurons-ahead:1,late,3", (2, "3")),
         (
             "prefetch",
             "superneurons-ahead:dist=3",
             ("dist", "distance"),
         ),
-        ("prefetch", "superneurons-ahead:3,distance=3", ("distance",)),
         ("prefetch", "superneurons-ahead:order=late,3", ("3",)),
         ("liveness", "layer-wise:3", ("layer-wise", 0)),
-        ("pinned", "vdnnpp-compressed:nan", ("density", "nan", 0)),
-        (
-            "offload",
-            "vdnn-conv:conv+nothing",
-            ("kinds", "conv+nothing", "data", "conv"),
-        ),
         ("offload", "vdnnall:3", ("vdnnall", "vdnn-all")),
         (
             "offload",
             "{}:BigMap",
             ("BigMap", "BigMaps", "ALL", "Nameless"),
         ),
-        ("offload", "{}:number", ("offload", 3)),
         ("offload", "{}:Nameless", ("offload", "Nameless", "name", "ClassVar")),
-        ("offload", "{}:Abstract", ("Abstract",)),
         ("offload", "{}_broken:BigMaps", (1, "ZeroDivisionError")),
         ("prefetch", "{}:BigMaps", ("big-maps", "offload", "prefetch")),
     ],
@@ -164,10 +149,8 @@ def test_what_is_no_setup_is_one_line(outside: str, text: str, says: tuple[objec
 @pytest.mark.parametrize(
     "name",
     [
-        "baseline, liveness=layer-wise, copy-streams=shared",
         "superneurons, prefetch=superneurons-ahead:5,late, allocator=block-heap:2KiB",
         "superneurons, pinned=vdnnpp-compressed:0.3,limit=1GiB, join=yes",
-        "vdnnpp-all, offload=vdnnpp-conv:conv+fc,3",
     ],
 )
 def test_a_setups_name_is_understood_as_that_setup(name: str) -> None:
@@ -194,7 +177,6 @@ def test_python_takes_the_names_of_the_command() -> None:
     [
         ((3,), "NetworkError", (3, "vgg16")),
         ((refimpl.Builder("mine", (1, 1, 8, 8)),), "NetworkError", ("mine", ".build()")),
-        (("lenet", refimpl.vdnn.ALL), "SetupError", ("vdnn-all",)),
         (("lenet", "vdn-all"), "SetupError", ("vdn-all", "vdnn-all")),
         (("lenet", "baseline", 3), "MachineError", ("3",)),
         (("lenet", "baseline", "titan-x", []), "BudgetError", ([],)),

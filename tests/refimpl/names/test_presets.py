@@ -11,10 +11,10 @@ from refimpl.combined.fixed import FixedAddresses
 from refimpl.combined.papers import papers
 from refimpl.machine import TITAN_X
 from refimpl.memory import ALLOCATORS
-from refimpl.names.modules import MODULES, assignments, module, switches
+from refimpl.names.modules import MODULES, assignments, module
 from refimpl.names.networks import lenet
 from refimpl.names.presets import PAPERS, PRESETS, baseline, combinations, setup, superneurons
-from refimpl.planner import SLOTS, Copy, Free, Launch, Setup, SetupError, plan
+from refimpl.planner import SLOTS, Copy, Free, Launch, SetupError, plan
 from refimpl.superneurons import SPEED_CENTRIC, Ahead
 from refimpl.vdnnpp import FoundPool
 from tests.messages import raises_naming
@@ -46,33 +46,13 @@ def test_replace_takes_names_too() -> None:
 @pytest.mark.parametrize("kinds", SMALLEST, ids="-".join)
 def test_every_preset_plans_the_smallest_networks(kinds: tuple[str, ...]) -> None:
     """A softmax alone, one layer, no convolution, no map of more than 128 bytes."""
-    for conventions in CONVENTIONS[:3]:
-        network = smallest(kinds, conventions)
-        roomy = plan(network, baseline(), TITAN_X, 1 << 30)
-        for name, preset in PRESETS.items():
-            made = dataclasses.replace(COMBINED, effort=20) if name == "combined" else preset()
-            program = plan(network, made, TITAN_X, 4 * roomy.peak_bytes)
-            program.verify()
-            assert name != "combined" or program.planned_seconds <= roomy.planned_seconds
-
-
-@pytest.mark.vdnnpp
-@pytest.mark.parametrize("which", ["all", "conv", "alternate-conv"])
-def test_vdnnpps_presets_lack_the_join_and_have_a_barrier(which: str) -> None:
-    made = setup(f"vdnnpp-{which}")
-    assert isinstance(made, Setup)
-    assert made.slots == dict.fromkeys(SLOTS, "none") | {
-        "offload": f"vdnnpp-{which}",
-        "liveness": "layer-wise",
-        "prefetch": "vdnnpp-window",
-        "algorithms": "memory",
-        "allocator": "vdnnpp-pool",
-        "pinned": "vdnnpp-compressed",
-    }
-    assert switches(made) == {"copy-streams": "shared", "join": "no", "barrier": "yes"}
-    plainer = setup(f"vdnnpp-{which}", {"pinned": "vdnnpp-on-demand", "algorithms": "performance", "join": "yes"})
-    assert plainer.slots == made.slots | {"pinned": "vdnnpp-on-demand", "algorithms": "performance"}
-    assert switches(plainer)["join"] == "yes"
+    network = smallest(kinds, CONVENTIONS[[*SMALLEST].index(kinds) % 3])
+    roomy = plan(network, baseline(), TITAN_X, 1 << 30)
+    for name, preset in PRESETS.items():
+        made = dataclasses.replace(COMBINED, effort=20) if name == "combined" else preset()
+        program = plan(network, made, TITAN_X, 4 * roomy.peak_bytes)
+        program.verify()
+        assert name != "combined" or program.planned_seconds <= roomy.planned_seconds
 
 
 def test_every_module_stands_in_its_slot_under_its_own_name() -> None:

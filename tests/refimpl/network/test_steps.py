@@ -11,12 +11,8 @@ from hypothesis import given
 from refimpl.network import Builder, Call, Network, Step, Tensor
 from tests.refimpl.drawn_networks import networks
 
-DEEP = networks(layers=40)
 
-
-@pytest.mark.slow
-@given(DEEP)
-def test_everything_is_written_once_before_it_is_read_or_updated(network: Network) -> None:
+def everything_is_written_once_before_it_is_read_or_updated(network: Network) -> None:
     written = {network.input} if network.input.managed else set()
     for step in network.steps:
         inside = set(written)
@@ -32,9 +28,7 @@ def test_everything_is_written_once_before_it_is_read_or_updated(network: Networ
     assert written == set(network.managed)
 
 
-@pytest.mark.slow
-@given(DEEP)
-def test_a_steps_tensors_follow_from_its_calls(network: Network) -> None:
+def a_steps_tensors_follow_from_its_calls(network: Network) -> None:
     """The obvious twin of how `Step` collects them."""
     for step in network.steps:
         assert len(set(step.uses)) == len(step.uses)
@@ -65,8 +59,7 @@ def test_what_a_step_makes_itself_it_only_writes() -> None:
     assert (step.reads, step.updates, step.writes, step.uses) == ((), (a,), (b, c), (a, b, c))
 
 
-@given(DEEP)
-def test_what_is_passed_is_declared(network: Network) -> None:
+def what_is_passed_is_declared(network: Network) -> None:
     """Every array that a kernel is given is read, written or updated; in place means updated, and nothing else."""
     for step in [*network.steps, *network.inference().steps]:
         for call in step.calls:
@@ -76,8 +69,7 @@ def test_what_is_passed_is_declared(network: Network) -> None:
             assert all(count == 1 for count in Counter(touched(call)).values()), call
 
 
-@given(DEEP)
-def test_every_parameter_is_learnt_once_behind_its_gradient(network: Network) -> None:
+def every_parameter_is_learnt_once_behind_its_gradient(network: Network) -> None:
     weights = {parameter.weight for _, _, parameter in network.parameters()}
     updated = []
     for step in network.steps:
@@ -102,9 +94,7 @@ def step_updates(step: Step) -> set[Tensor]:
     return {tensor for call in step.calls for tensor in call.updates}
 
 
-@pytest.mark.slow
-@given(DEEP)
-def test_every_gradient_map_is_like_a_map_and_somebody_wants_it(network: Network) -> None:
+def every_gradient_map_is_like_a_map_and_somebody_wants_it(network: Network) -> None:
     """Except the concats' gradients on the way, and the input's."""
     shapes = {tensor.shape for layer in network.layers for tensor in layer.outputs} | {network.input.shape}
     read = {tensor for step in network.steps for call in step.calls for tensor in (*call.reads, *call.updates)}
@@ -115,9 +105,7 @@ def test_every_gradient_map_is_like_a_map_and_somebody_wants_it(network: Network
             assert tensor in read or tensor.name in unwanted | {"d(input)"}
 
 
-@pytest.mark.slow
-@given(DEEP)
-def test_names_and_sizes(network: Network) -> None:
+def names_and_sizes(network: Network) -> None:
     tensors = [*network.managed, *network.resident]
     assert len({tensor.name for tensor in tensors}) == len(tensors)
     assert all(tensor.managed for tensor in network.managed) and not any(tensor.managed for tensor in network.resident)
@@ -125,3 +113,14 @@ def test_names_and_sizes(network: Network) -> None:
     unused = {tensor for tensor in tensors if tensor not in used}
     assert unused <= {network.predictions, network.input}
     assert network.managed_bytes == sum(tensor.nbytes for tensor in network.managed)
+
+
+@pytest.mark.slow
+@given(networks(layers=40))
+def test_what_holds_of_every_network(network: Network) -> None:
+    everything_is_written_once_before_it_is_read_or_updated(network)
+    a_steps_tensors_follow_from_its_calls(network)
+    what_is_passed_is_declared(network)
+    every_parameter_is_learnt_once_behind_its_gradient(network)
+    every_gradient_map_is_like_a_map_and_somebody_wants_it(network)
+    names_and_sizes(network)

@@ -65,8 +65,10 @@ def worst(found: Arrays, expected: Arrays) -> tuple[float, str]:
     )
 
 
-@pytest.mark.parametrize("conventions", CONVENTIONS)
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    ("name", "conventions"),
+    [("lenet", "vdnn"), ("tiny-resnet", "superneurons"), ("lrn", "vdnnpp"), ("every option", "superneurons")],
+)
 def test_an_iteration_is_pytorchs(name: str, conventions: str, torch: Any) -> None:
     from tests.refimpl.by_torch import run_torch
 
@@ -99,8 +101,9 @@ def test_all_conventions_train_alike(name: str) -> None:
         assert all(np.array_equal(after[0][name], after[2][name]) for name in after[0])
 
 
-@pytest.mark.parametrize("conventions", ["vdnn", "vdnnpp"])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    ("name", "conventions"), [("tiny-resnet", "vdnn"), ("tiny-resnet", "vdnnpp"), ("every option", "vdnn")]
+)
 def test_inference(name: str, conventions: str) -> None:
     """Against the reference, layer by layer, on running statistics that have moved."""
     network = small(name, conventions)
@@ -144,8 +147,8 @@ def by_reference(network: Network, state: Arrays, images: np.ndarray) -> np.ndar
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
-@given(networks(layers=12))
+@settings(max_examples=15)
+@given(networks(layers=8))
 def test_drawn_networks_train_as_pytorch_does(network: Network) -> None:
     """Any shape, any conventions; the calls are held to their word on the way."""
     pytest.importorskip("torch")
