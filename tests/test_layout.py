@@ -70,7 +70,6 @@ SHARED_NAMES = {
     "figures": "the figures that tables and pictures show",
     "measured": "a study's figures that are measured, and not planned",
     "pictures": "a study's pictures",
-    "copies": "between the device and the host: of the executor, and of the back ends",
     "run": "a command of `refimpl`; and what runs a plain kernel",
 }
 
