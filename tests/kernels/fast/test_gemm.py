@@ -127,18 +127,6 @@ def test_slices_cover_k_once(m: int, n: int, k: int) -> None:
     assert gemm.workspace_bytes(m, n, k, "skinny") == (4 * slices * m * n if slices > 1 else 0)
 
 
-def test_skinny_has_a_block_for_every_slice_if_it_has_a_workspace() -> None:
-    m, n, k = 4, 256, 4096
-    a, b, c = operands(m, n, k, False, True)
-    slices, _ = gemm.slices_of(m, n, k)
-    assert slices > 8
-    (alone,) = bind(gemm.gemm, a, b, c, trans_b=True, algorithm="skinny")
-    workspace = workspace_for(m, n, k, "skinny")
-    first, second = bind(gemm.gemm, a, b, c, trans_b=True, algorithm="skinny", workspace=workspace)
-    assert alone.grid == (2, 1, 1) and first.grid == (2, 1, slices)
-    assert second.kernel.name == "gemm_skinny_sum"
-
-
 def test_split_fragments_takes_small_tiles_for_few_rows_or_columns() -> None:
     taken = {}
     for m, n in ((64, 500), (500, 64), (65, 65)):
@@ -148,14 +136,6 @@ def test_split_fragments_takes_small_tiles_for_few_rows_or_columns() -> None:
     assert taken[64, 500] == ("gemm_split_fragments_64x64_nn", (8, 1, 1))
     assert taken[500, 64] == ("gemm_split_fragments_64x64_nn", (8, 1, 1))
     assert taken[65, 65] == ("gemm_split_fragments_128x128_nn", (1, 1, 1))
-
-
-def test_both_tile_sizes_give_the_same_bits() -> None:
-    a, b, wide = operands(150, 130, 75, False, False)
-    narrow = np.empty((60, 130), np.float32)
-    gemm.gemm(a, b, wide, algorithm="split_fragments")
-    gemm.gemm(a[:60], b, narrow, algorithm="split_fragments")
-    np.testing.assert_array_equal(wide[:60], narrow)
 
 
 def test_the_best_rung_depends_on_the_machine_and_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,22 +165,6 @@ def test_skinny_has_kernels_for_each_machine_and_the_same_bits_by_all(
             gemm.gemm(a, b, c, trans_b=trans_b, algorithm="skinny", workspace=workspace)
             found.append(c.tobytes())
     assert len(set(found)) == 1
-
-
-def test_strided_steps_over_other_data_and_shares_a_matrix() -> None:
-    """Two products with one A, B's matrices interleaved column by column, C's rows too: the lower interface alone."""
-    m, n, k = 5, 3, 7
-    rng = np.random.default_rng(1)
-    a, b = rng.standard_normal(2 + m * (k + 1)).astype(np.float32), rng.standard_normal(k * 2 * n).astype(np.float32)
-    c = np.full(1 + m * 2 * n, np.nan, np.float32)
-    gemm.strided(
-        a[2:], b, c[1:], m=m, n=n, k=k, lda=k + 1, ldb=2 * n, ldc=2 * n, batch=2, stride_b=n, stride_c=n,
-    )  # fmt: skip
-    left = a[2:].reshape(m, k + 1)[:, :k]
-    right = b.reshape(k, 2, n)
-    expected = np.concatenate([reference.gemm(left, right[:, i]) for i in (0, 1)], axis=1)
-    close(c[1:].reshape(m, 2 * n), expected, k)
-    assert np.isnan(c[0])
 
 
 def test_every_rung_has_a_kernel_of_its_own_and_says_what_it_is() -> None:
@@ -239,22 +203,6 @@ def test_wrong_types_and_strides() -> None:
     refused(("b", "list"), a, b.tolist(), c)
     refused(("(1, 5)", "b"), a, np.asfortranarray(b), c)
     refused(("ldc", 0, "c", 6), a, b, np.lib.stride_tricks.as_strided(c, (4, 6), (0, 4)))
-
-
-def test_matrices_of_c_that_overlap() -> None:
-    flat = np.ones(100, np.float32)
-    with raises_naming(KernelError, "c", 3, 2):
-        gemm.strided(flat, flat, flat, m=3, n=2, k=2, lda=2, ldb=2, ldc=2, batch=2, stride_c=4)
-
-
-def test_flat_arrays_that_are_too_short() -> None:
-    flat = np.ones(20, np.float32)
-    with raises_naming(KernelError, "(20,)", "a", 28):
-        gemm.strided(flat, flat, flat, m=4, n=2, k=4, lda=8, ldb=2, ldc=2)
-    with raises_naming(KernelError, "lda", 3, "a", 4):
-        gemm.strided(flat, flat, flat, m=4, n=2, k=4, lda=3, ldb=2, ldc=2)
-    with raises_naming(KernelError, "m", 0, "n", 2, "k", 4):
-        gemm.strided(flat, flat, flat, m=0, n=2, k=4, lda=4, ldb=2, ldc=2)
 
 
 def test_an_unknown_rung_names_the_nearest() -> None:

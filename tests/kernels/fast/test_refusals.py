@@ -15,14 +15,9 @@ from kernels.fast import (
     batchnorm,
     concat,
     dropout,
-    elementwise,
-    join,
-    layernorm,
-    lrn,
     mul,
     pixel_softmax,
     relu,
-    sgd,
     silu,
     softmax,
 )
@@ -125,45 +120,6 @@ def test_dropout() -> None:
         dropout.backward(x, x.ravel(), **good)
 
 
-def test_elementwise() -> None:
-    x = array(4, 3)
-    with raises_naming(KernelError, "elementwise.copy", "y", (3, 4), (4, 3)):
-        elementwise.copy(x, np.empty((3, 4), np.float32))
-    with raises_naming(KernelError, "elementwise.axpy", "y", (12,), (4, 3)):
-        elementwise.axpy(1.0, x, x.ravel())
-    with raises_naming(KernelError, "elementwise.fill", "x", "float64", "float32"):
-        elementwise.fill(np.zeros(3), 1)
-
-
-def test_join() -> None:
-    x, other = array(4, 3), array(3, 4)
-    with raises_naming(KernelError, "join.forward", "inputs"):
-        join.forward([], x)
-    with raises_naming(KernelError, "join.backward", "dxs"):
-        join.backward(x, [])
-    with raises_naming(KernelError, "join.forward", "inputs[1]", (3, 4), (4, 3)):
-        join.forward([x, other], array(4, 3))
-    with raises_naming(KernelError, "join.fork_forward", "ys[0]", (3, 4), (4, 3)):
-        join.fork_forward(x, [other])
-    with raises_naming(KernelError, "join.fork_backward", "dx", "dys[0]", "later"):
-        join.fork_backward([array(4, 3), x], x)
-    strange: Any = [[1.0, 2.0]]
-    with raises_naming(KernelError, "inputs[0]", "list", "NumPy"):
-        join.forward(strange, x)
-
-
-def test_layernorm() -> None:
-    x, gamma, kept = array(2, 6, 3, 3), array(6), array(2, 9)
-    with raises_naming(KernelError, "layernorm.forward", 6, "channels", 4, "groups"):
-        layernorm.forward(x, gamma, gamma, x, kept, kept, groups=4)
-    with raises_naming(KernelError, "layernorm.forward", "mean", (2, 9), (2, 3)):
-        layernorm.forward(x, gamma, gamma, x, kept, kept, groups=3)
-    with raises_naming(KernelError, "layernorm.forward", "gamma, beta"):
-        layernorm.forward(x, gamma, None, x, kept, kept)
-    with raises_naming(KernelError, "layernorm.backward", "workspace", 0, 48):
-        layernorm.backward(x, gamma, kept, kept, x, x, gamma, gamma)
-
-
 def test_pixel_softmax() -> None:
     x, labels = array(2, 3, 4, 4), np.zeros((2, 4, 4), np.int32)
     losses, counted, workspace = np.zeros(2, np.float32), np.zeros(1, np.float32), np.zeros(4, np.float32)
@@ -173,19 +129,6 @@ def test_pixel_softmax() -> None:
         pixel_softmax.cross_entropy(x, labels[:, 0].copy(), losses, counted, workspace=workspace)
     with raises_naming(KernelError, "workspace", 4, 16):
         pixel_softmax.cross_entropy(x, labels, losses, counted, workspace=workspace[:1])
-
-
-def test_lrn() -> None:
-    x = array(2, 3, 4)
-    for size in (0, lrn.SLOTS + 1):
-        with raises_naming(KernelError, size, 1, lrn.SLOTS):
-            lrn.forward(x, x, size=size)
-    with raises_naming(KernelError, "y", "(1, 3, 4)", "(2, 3, 4)", "lrn.forward"):
-        lrn.forward(x, x[:1])
-    with raises_naming(KernelError, "dy"):
-        lrn.backward(x, None, x[:1], x)
-    with raises_naming(KernelError, "axes"):
-        lrn.forward(x[0, 0], x[0, 0])
 
 
 def test_mul() -> None:
@@ -209,16 +152,6 @@ def test_relu() -> None:
         relu.forward(other.T, x)
     with raises_naming(KernelError, "relu.forward", "at_most", 0):
         relu.forward(x, x, at_most=0)
-
-
-def test_sgd() -> None:
-    w, other = array(4, 3), array(3, 4)
-    with raises_naming(KernelError, "sgd.update", "dw", (3, 4), (4, 3)):
-        sgd.update(w, other, w, rate=0.1)
-    with raises_naming(KernelError, "sgd.update", "momentum_buffer", (3, 4), (4, 3)):
-        sgd.update(w, w, other, rate=0.1)
-    with raises_naming(KernelError, "sgd.update", "dw", "float64"):
-        sgd.update(w, w.astype(np.float64), w, rate=0.1)
 
 
 def test_softmax() -> None:
