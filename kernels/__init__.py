@@ -21,7 +21,7 @@ arrays: NumPy's on the CPU, device arrays on the GPU.
     run          launching a plain kernel               index        where an element is
     copies       between the device and the host        rungs        plain or fast
 
-    fast         the same functions with the kernels that a GPU wants; in fast/cpu those that a processor wants
+    fast         many of the same functions with the kernels that a GPU wants; in fast/cpu those of a processor
     checks       arguments, shapes, and the reference in NumPy
     targets      declaring, compiling and launching, on the CPU, on a GPU and on an emulated one
 

@@ -194,13 +194,6 @@ def flat(array: Any) -> Any:
     return FlatView(interface["data"][0], size, np.dtype(interface["typestr"]), array)
 
 
-def as_ints(array: Any) -> Any:
-    """The bytes of a flat float32 array as int32: a workspace for whole numbers."""
-    if isinstance(array, np.ndarray):
-        return array.view(np.int32)
-    return FlatView(array.pointer, array.size, np.dtype(np.int32), array.owner)
-
-
 def _refuse_backwards(array: Any) -> None:
     if min(strides(array)) < 0:
         raise KernelError(f"an array with strides of {strides(array)} elements runs backwards; copy it first")

@@ -2,11 +2,9 @@
 
     gemm         a ladder of matrix products            fc           fully connected layers on it
     conv         convolution, one file an algorithm     pool         maximum and average
-    batchnorm    layernorm    lrn    dropout    relu    softmax      sgd    the optimiser's step
-    concat       join (and fork)    upsample            elementwise  fill, copy, axpy
-    drop_path    channel_shuffle    permute_channels    take    pad    prepend
-    embedding    position    of tokens
+    batchnorm    layernorm    lrn    dropout    relu    softmax      pixel_softmax    attention
+    concat       join (and fork)    mul    sgd          elementwise  fill, copy, axpy
     activation   what the smooth activations share, a file each; functions: their exp, erf, tanh and sigmoid
 
-`cpu` has what only a processor wants.
+Any other family has its plain kernels alone (`kernels.rungs`).  `cpu` has what only a processor wants.
 """

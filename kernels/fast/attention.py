@@ -326,17 +326,6 @@ class SomeHeads:
         return SHORT if self.shape.keys <= LONG else LONG
 
 
-def some_heads(shape: AttentionShape, stream: Any) -> Iterator[tuple[int, SomeHeads]]:
-    """The first group and as many as one launch takes, for what needs no workspace."""
-    for first in range(0, shape.groups, MOST):
-        yield first, SomeHeads(shape, min(MOST, shape.groups - first), stream)
-
-
-def matrices_of(x: Any, first: int, rows: int, columns: int) -> Matrices:
-    """The matrices of all groups from group `first` on, one after another."""
-    return Matrices(flat(x)[first * rows * columns :], columns, rows * columns)
-
-
 def forward(
     inputs: Sequence[Any], y: Any, *, heads: int, kv_heads: int | None = None, causal: bool = False,
     algorithm: str = BEST, workspace: Any = None, stream: Any = None,
