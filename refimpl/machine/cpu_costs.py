@@ -142,6 +142,11 @@ def reference() -> dict[str, Units]:
 REFERENCE = Path(__file__).with_suffix(".json")
 
 
+def has_cost(launch: BoundLaunch) -> bool:
+    """Most plain kernels have none: they cost as much as a few copies of what they are given."""
+    return not launch.kernel.is_plain or units(launch)[0] in reference()
+
+
 # -- what is measured --------------------------------------------------------------------------------------------------
 
 
@@ -229,7 +234,8 @@ def cases(every: Sequence[Network] = ()) -> Runs:
     for network in every or networks():
         for way_to_run in (each for step in network.steps for call in step.calls for each in ways(call)):
             for launched in launches(way_to_run[0].function, call_arguments(way_to_run[0]) | way_to_run[1]):
-                first.setdefault(units(launched), (launched.kernel.name, way_to_run))
+                if has_cost(launched):
+                    first.setdefault(units(launched), (launched.kernel.name, way_to_run))
     if not every:
         first = {cost: first[cost] for name in MEASURED for cost in _few(name, first)}
     found: Runs = {}

@@ -36,7 +36,7 @@ CACHE_BYTES = 8 << 20  #: of a workspace that an algorithm's next launch still f
 LAUNCH, SHARED = "launch", "shared launch"  #: the names of the costs of a launch on one thread and on several
 FETCHED = "fetched byte"  #: of an array that is in no cache
 COPIED, COPIED_BYTES = "elementwise_copy", 8 * 1024  #: a kernel, and the bytes that one of its blocks moves
-PLAIN = 4  #: a plain kernel's seconds a byte, in those of a copy; assumed
+PLAIN = 4  #: the seconds a byte of a plain kernel that has no cost, in those of a copy; assumed
 COPY = "copy"  #: between the device's memory and the host's: how long it takes to start, and each byte
 SETTINGS = {
     "seed": 1, "iteration": 1, "rate": 1e-3, "momentum": 0.9, "decay": 1e-4, "beta1": 0.9, "beta2": 0.999,
@@ -280,7 +280,7 @@ class CalibratedCpu(Machine):
     def launch_cost(self, launch: BoundLaunch) -> float:
         """Seconds of one launch whose arrays are in the caches."""
         name, counted = units(launch)
-        if launch.kernel.is_plain:
+        if launch.kernel.is_plain and name not in self.costs:
             moved = sum(value.nbytes for value in launch.values if isinstance(value, np.ndarray))
             name, counted = COPIED, (PLAIN * moved / COPIED_BYTES,)
         if name not in self.costs:

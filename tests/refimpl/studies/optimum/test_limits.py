@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from refimpl.cli import compare
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong
 
@@ -27,9 +28,12 @@ def test_bound_enumeration_and_policies_are_in_order(refimpl: Command) -> None:
     assert alone["nothing_seconds"] < alone["enumerated"]["seconds"] <= alone["rotor_seconds"]
 
 
-def test_a_network_with_branches_has_neither_rotor_nor_enumeration(refimpl: Command) -> None:
+def test_a_network_with_branches_has_neither_rotor_nor_enumeration(
+    refimpl: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("highspy")
-    asked = ("compare", "tiny-inception", "--budget", "0.6", "--time-limit", "0.2", "--with", "vdnn-all", *MACHINE)
+    monkeypatch.setattr(compare, "SOLVER_SECONDS", 0.2)
+    asked = ("compare", "tiny-inception", "--budget", "0.6", "--with", "vdnn-all", *MACHINE)
     plan, found = json.loads(refimpl(*asked, "--json").out)
     assert plan["setup"] == "vdnn-all" and found["enumerated"] is None and found["recompute_alone"] is None
     said = refimpl(*asked).out
