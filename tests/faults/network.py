@@ -82,7 +82,7 @@ FAULTS = (
         "refimpl/zoo/resnet.py",
         "stride = 2 if i == 1 and group > 2 else 1",
         "stride = 2 if i == 1 else 1",
-        "tests/refimpl/network",
+        "tests/refimpl/names/test_networks.py",
     ),
     Fault(
         "padding at the upper end is put at the lower",
