@@ -21,6 +21,7 @@ from refimpl.studies.reproduce.evaluation import Part, Tally, published_table, r
 from refimpl.studies.reproduce.published import Found, Reproduced
 
 ALL = "all"
+MACHINES = "machines"  #: the models of GPUs, beside what others measured; and the markers in docs/simulate.md
 SUMMARY = "reproduce all"  #: the markers around the summary in docs/fidelity.md
 
 
@@ -28,9 +29,10 @@ def add(parser: Parser) -> None:
     parser.describe(
         "A paper's published figures beside ours, each with its source; a missed one is shown as missed.  And the "
         "parts of its evaluation that need no GPU, planned and simulated on a model of the paper's.  With `all`: the "
-        "published figures of all papers, and how many of them are met.",
+        "published figures of all papers, and how many of them are met.  With `machines`: the times of networks and "
+        "convolutions that others measured on GPUs, beside the models of these.",
         [
-            "refimpl reproduce all", "refimpl reproduce vdnn",
+            "refimpl reproduce all", "refimpl reproduce machines", "refimpl reproduce vdnn",
             "refimpl reproduce vdnn --picture vdnn.png --json > vdnn.json",
             "refimpl reproduce superneurons --picture superneurons.png",
             "refimpl reproduce superneurons --only curve --only recompute",
@@ -39,7 +41,7 @@ def add(parser: Parser) -> None:
             *(f"refimpl reproduce {name} --run {paper.small}" for name, paper in PAPERS.items()),
         ],
     )  # fmt: skip
-    names = (*PAPERS, ALL)
+    names = (*PAPERS, ALL, MACHINES)
     parser.add_argument("paper", choices=names, metavar="PAPER", help="which: " + ", ".join(names))
     parser.add_argument(
         "--only", action="append", default=[], metavar="PART",
@@ -60,7 +62,8 @@ def add(parser: Parser) -> None:
     real.add_argument("--iterations", type=whole(), default=5, metavar="N", help="timed ones (default: 5)")
     real.add_argument(
         "--write", action="store_true",
-        help="write the measurement into docs/measurements; of all papers, the summary into docs/fidelity.md",
+        help="write the measurement into docs/measurements; of all papers, the summary into docs/fidelity.md; of "
+        "machines, the tables into docs/simulate.md",
     )  # fmt: skip
     shared_options.json(parser)
 
@@ -68,6 +71,8 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.paper == ALL:
         return everything(options)
+    if options.paper == MACHINES:
+        return machines(options)
     paper = PAPERS[options.paper]
     if options.really:
         if options.only or options.picture:
@@ -104,10 +109,7 @@ def run(options: argparse.Namespace) -> int:
 
 def everything(options: argparse.Namespace) -> int:
     """Every paper's published figures beside ours, and how many are met."""
-    for option in ("only", "picture", "really", "network", "batch", "policy"):
-        if getattr(options, option):
-            word = "run" if option == "really" else option
-            raise Fail(f"--{word} belongs to one paper: {', '.join(PAPERS)}")
+    of_one_paper(options, "only", "picture", "really", "network", "batch", "policy")
     found: dict[str, list[Reproduced]] = {name: [] for name in PAPERS}
     units: dict[str, dict[str, None]] = {name: {} for name in PAPERS}
     for name, paper in PAPERS.items():
@@ -132,6 +134,40 @@ def everything(options: argparse.Namespace) -> int:
         say("")
     show_table(summary_table(tallies))
     return DONE
+
+
+def machines(options: argparse.Namespace) -> int:
+    """What others measured on GPUs, beside the models of these."""
+    from refimpl.studies.reproduce.machines.figures import PARTS
+
+    of_one_paper(options, "picture", "really", "network", "batch", "policy")
+    for name in options.only:
+        pick(name, PARTS, "part")
+    if options.write and options.only:
+        raise Fail("--write writes all parts; leave --only out")
+    tables = [table for name, make in PARTS.items() if not options.only or name in options.only for table in make()]
+    if options.write:
+        page = root() / "docs" / "simulate.md"
+        text = "\n\n".join(
+            f"{table.title}:\n\n{table.markdown()}" + (f"\n\n{table.note}" if table.note else "") for table in tables
+        )
+        replace_text(page, put_between(page.read_text(encoding="utf-8"), f"reproduce {MACHINES}", text))
+        tell(f"written: {page}")
+    if options.json:
+        print_json({table.title: [dict(zip(table.head, row, strict=True)) for row in table.rows] for table in tables})
+        return DONE
+    for table in tables:
+        show_table(table)
+        say("")
+    return DONE
+
+
+def of_one_paper(options: argparse.Namespace, *given: str) -> None:
+    """Refuse options that only one paper's evaluation has."""
+    for option in given:
+        if getattr(options, option):
+            word = "run" if option == "really" else option
+            raise Fail(f"--{word} belongs to one paper: {', '.join(PAPERS)}")
 
 
 def root() -> Path:

@@ -1,0 +1,93 @@
+"""Others' measured times beside the model's: the files' rows, the networks they are of, the sums, and the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from refimpl.cli import main
+from refimpl.studies.reproduce.machines import independent
+from refimpl.studies.reproduce.machines.figures import PARTS, Offs, WholeNetwork
+from refimpl.studies.reproduce.machines.independent import Prediction, Measured, compared, convolutions, networks
+from refimpl.studies.reproduce.machines.measured_networks import RESNETS, benchmarked
+
+#: Parameters as the networks' authors or torchvision count them.
+PARAMETERS = {
+    "resnet18": 11_689_512, "resnet34": 21_797_672, "resnet50": 25_557_032, "resnet101": 44_549_160,
+    "resnet152": 60_192_808, "resnet200": 64_673_832, "caffenet": 60_965_224,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*RESNETS, "caffenet"])
+def test_a_benchmark_s_network_has_its_parameters(name: str) -> None:
+    assert benchmarked(name, 1, False).parameter_count == PARAMETERS[name]
+
+
+def test_every_row_says_what_was_measured_where() -> None:
+    whole, single = list(networks()), list(convolutions())
+    assert len(whole) == 135 and len(single) == 366
+    for row in (*whole, *single):
+        assert row.gpu in independent.GPUS and row.source in independent.SOURCES and 2 <= row.cudnn <= 8
+        assert row.parts and all(time > 0 for _, time in row.parts)
+    assert {row.gpu for row in whole} | {row.gpu for row in single} == set(independent.GPUS)
+
+
+def test_a_prediction_is_the_sum_of_the_fastest_algorithms_of_its_release() -> None:
+    """AlexNet(128) on cuDNN 4 is convnet-benchmarks' row; cuDNN 2 has no FFT and is slower."""
+    row = next(row for row in networks() if row.subject == "alexnet(128)" and row.cudnn == 4)
+    machine, offers = independent.GPUS[row.gpu], row.offers()
+    by_hand = sum(
+        1000 * min(machine.option_seconds(option) for option in ways) * times for ways, times in offers["maps"].items()
+    )
+    lines = {line.part: line for line in compared([row])}
+    assert lines["maps"].predicted == pytest.approx(by_hand)
+    assert lines["maps"].off == pytest.approx(by_hand / 24.32 - 1)
+    older = independent.network_offers("alexnet", 128, row.source, 2.0)
+    assert independent.milliseconds(machine, older["maps"]) > 1.5 * by_hand
+    algorithms = {option.algorithm for ways in older["total"] for option in ways}
+    assert not algorithms & {"FFT", "FFT_TILING"} and "ALGO_1" in algorithms
+
+
+def test_the_images_gradient_and_the_optimiser_are_timed_where_the_source_timed_them() -> None:
+    """caffe2 computes the gradient of the images; MXNet's iteration has the updates of the weights, too."""
+
+    def calls(source: str, part: str) -> int:
+        return sum(independent.network_offers("resnet18", 10, source, 5.0)[part].values())
+
+    assert calls("caffe2", "maps") == calls("convnet-benchmarks", "maps") + 2  # of conv1, and of softmax
+    assert calls("mxnet", "weights") > calls("caffe2", "weights") == calls("convnet-benchmarks", "weights")
+    assert calls("mxnet", "total") == calls("mxnet", "forward") + calls("mxnet", "backward")
+
+
+def test_a_line_has_the_whole_of_a_row() -> None:
+    def line(**times: float) -> WholeNetwork:
+        row = Measured("titan-x", 4, "vgg16(16)", "caffe2", tuple(times.items()), True, dict)
+        return WholeNetwork.of([Prediction(row, part, time, 1.1 * time) for part, time in times.items()])
+
+    assert line(forward=1, maps=2, weights=4).measured == 7 and line(forward=1, total=3).measured == 3
+    assert line(forward=1, total=3).off == pytest.approx(0.1)
+    assert (line(forward=1).network, line(total=3).network) == ("vgg16(16) forward", "vgg16(16)")
+
+
+def test_figures_are_counted_by_how_far_off_they_are() -> None:
+    offs = Offs("all", (0.05, -0.1, 0.15, -0.45, 2.0))
+    assert [offs.within(share) for share in (0.1, 0.2, 0.5)] == [2, 3, 4] and offs.median == 0.15
+
+
+def test_machines_have_no_option_of_a_paper(capsys: pytest.CaptureFixture[str]) -> None:
+    for given, says in (
+        (["--run"], "--run belongs to one paper: vdnn, vdnnpp, superneurons, accudnn"),
+        (["--only", "network"], "there is no part 'network'; did you mean networks?"),
+        (["--only", "networks", "--write"], "--write writes all parts; leave --only out"),
+    ):
+        assert main(["reproduce", "machines", *given]) == 2
+        assert says in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.slow
+def test_the_page_has_what_the_command_prints() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "simulate.md").read_text(encoding="utf-8")
+    for make in PARTS.values():
+        for table in make():
+            assert f"{table.title}:\n\n{table.markdown()}" in page, "refimpl reproduce machines --write"
