@@ -9,7 +9,7 @@ import pytest
 from refimpl.cli import main
 from refimpl.studies.reproduce.machines import independent
 from refimpl.studies.reproduce.machines.figures import PARTS, Offs, WholeNetwork
-from refimpl.studies.reproduce.machines.independent import Prediction, Measured, compared, convolutions, networks
+from refimpl.studies.reproduce.machines.independent import Measured, Prediction, compared, convolutions, networks
 from refimpl.studies.reproduce.machines.measured_networks import RESNETS, benchmarked
 
 #: Parameters as the networks' authors or torchvision count them.
