@@ -73,7 +73,7 @@ matrix: $(TEST) ## run the cases that `make test` leaves out, of tests that have
 	@$(PY) $(PYTEST) -m matrix
 
 notebooks: $(TEST) ## run the notebooks that `make test` leaves out, and compare what they print with what is stored
-	@$(PY) -m pytest -q -m matrix tests/test_tutorials.py
+	@$(PY) $(PYTEST) -q -m matrix tests/test_tutorials.py
 
 seconds: $(TEST) ## run the tests of `make test`, and say where the processor's seconds go, by room
 	@$(PY) $(PYTEST) --seconds

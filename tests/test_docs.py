@@ -224,6 +224,7 @@ def test_the_readme_is_short() -> None:
 @pytest.mark.slow
 def test_the_readme_prints_what_the_commands_print() -> None:
     readme = script("readme")
+    readme.printed = functools.cache(readme.printed)  # type: ignore[attr-defined]
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert readme.BLOCK.search(text) and "superneurons`: 11,777 MiB" in text
     assert readme.rewritten(text) == text, "run: python docs/readme.py"
