@@ -50,7 +50,8 @@ def add(parser: Parser) -> None:
         f"for each, a JSON object a line.  The file is TOML, as in {EXAMPLE}; single points are tables [[points]] "
         "with network, setup, machine, budget, batch.  Of a NETWORK every setup of the papers is planned, and the "
         "policy that combines them, within a dozen budgets, from the least that one of them fits in to the "
-        "baseline's.  The same command goes on where it was stopped.  All times are simulated.",
+        "baseline's, the machine's own memory among them.  The same command goes on where it was stopped.  All times "
+        "are simulated.",
         [
             "refimpl study grid.toml --jobs 8 --out rows.jsonl",
             "refimpl study rows.jsonl --draw profile --picture profile.png",
@@ -158,13 +159,14 @@ def of_one_network(options: argparse.Namespace) -> list[Row]:
 
 
 def budgets_of(options: argparse.Namespace, machine: str, batch: int, setups: Sequence[str]) -> Sequence[str | int]:
-    """Geometric steps from the least budget that some setup fits in to the baseline's."""
+    """Geometric steps from the least budget that some setup fits in to the baseline's; the machine's memory is one."""
     rows = planned(options, points([options.file], [*setups, "baseline"], [machine], ["least"], [batch]))
     *least, most = [row["least_bytes"] for row in rows]
     fitting = [one for one in least if one]
     if not fitting:
         raise Fail(next(row["why"] for row in rows), DOES_NOT_FIT)
-    return over_budget.budgets_between(min(fitting), most or named(machine).memory_bytes, options.points)
+    memory = named(machine).memory_bytes
+    return over_budget.budgets_between(min(fitting), most or memory, options.points, memory)
 
 
 # -- a file ------------------------------------------------------------------------------------------------------------

@@ -30,11 +30,18 @@ TICKS = 6  #: on the axis of budgets
 Line = Sequence[float | None]  #: a slow-down at each budget; None where nothing fits
 
 
-def budgets_between(least: int, most: int, points: int) -> list[int]:
-    """Budgets in geometric steps, both ends among them; bytes."""
+def budgets_between(least: int, most: int, points: int, memory: int = 0) -> list[int]:
+    """Budgets in geometric steps, both ends among them; bytes.
+
+    The step nearest to `memory`, the GPU's own, is moved to it, if it is between the ends.
+    """
     if points < 2 or most <= least:
         return [least]
-    return [round(least * (most / least) ** (place / (points - 1))) for place in range(points)]
+    found = [round(least * (most / least) ** (place / (points - 1))) for place in range(points)]
+    if least < memory < most and points > 2:
+        nearest = min(range(1, points - 1), key=lambda place: abs(math.log(found[place] / memory)))
+        found[nearest] = memory
+    return found
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,13 @@ def test_budgets_are_geometric_steps_with_both_ends() -> None:
     assert budgets_between(1000, 900, 4) == [1000]
 
 
+def test_the_gpus_own_memory_is_among_the_budgets() -> None:
+    """Else a picture and a comparison within the GPU's memory give two answers."""
+    for memory, found in ((3900, [1000, 2000, 3900, 8000]), (1001, [1000, 1001, 4000, 8000]), (8000, None), (0, None)):
+        assert budgets_between(1000, 8000, 4, memory) == (found or [1000, 2000, 4000, 8000])
+    assert budgets_between(1000, 8000, 2, 4000) == [1000, 8000]
+
+
 def test_gain_and_distance_count_where_something_is_left_to_gain() -> None:
     one: Line = [None, 4.0, 2.0, 1.0]
     two: Line = [None, 3.0, 2.5, 1.5]
