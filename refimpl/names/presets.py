@@ -111,13 +111,14 @@ PRESETS: dict[str, Preset] = {
 
 
 class Neighbour(NamedTuple):
-    """A setup that a study has."""
+    """A setup that is no paper's policy."""
 
     where: str  #: as one of your own is named: MODULE:NAME
     about: str  #: one line
 
 
-#: Name → setup of the study `refimpl.studies.neighbours`: what others than the four papers do.
+#: Name → setup of the study `refimpl.studies.neighbours`, what others than the four papers do; and what one of the four
+#: compares itself with, as we read it.
 NEIGHBOURS: dict[str, Neighbour] = {
     "chen-sqrt": Neighbour(
         "refimpl.studies.neighbours:CHEN", "Chen et al. 2016: √n maps are kept; each segment between two runs again."
@@ -130,6 +131,10 @@ NEIGHBOURS: dict[str, Neighbour] = {
     "save-on-cpu": Neighbour(
         "refimpl.studies.neighbours:SAVE_ON_CPU",
         "PyTorch's save_on_cpu: every saved map is copied out at once, and back on demand.",
+    ),
+    "superneurons-eager": Neighbour(
+        "refimpl.superneurons.presets:EAGER",
+        "SuperNeurons without its cache, as we read it: CONV's outputs leave at once, each use waits for a copy in.",
     ),
 }
 

@@ -59,8 +59,9 @@ class Planner:
         self.pinned = pinned_memory(setup.pinned, context, self.order, self.memory)
         streams = StreamNumbers(*((1, 1) if shared else (1, 2)), self.device_streams.stop)
         self.mover: Mover = self.mover_class(
-            context, self.memory, self.pinned, self.order, streams, recompute, cache, algorithms
-        )
+            context, self.memory, self.pinned, self.order, streams, recompute, cache, algorithms,
+            setup.cache.workspaces,
+        )  # fmt: skip
         self.crossing = set(context.maps_across())
         self.rows: list[StepRow] = []
 

@@ -52,6 +52,7 @@ class Mover:
     recompute: BoundRecompute  #: how a dropped map is rebuilt
     cache: BoundCache  #: what is evicted
     algorithms: BoundAlgorithms  #: which algorithm a call uses
+    evicts_for_workspaces: bool = False
 
     def __post_init__(self) -> None:
         self.batch = self.context.batch
@@ -236,6 +237,8 @@ class Mover:
                 choices.append(None)
                 continue
             if call not in self._chosen:  # a rebuild uses the algorithm of the first run, so that no bit differs
+                if self.evicts_for_workspaces:
+                    self._make_room(step, call)
                 hole, drained = self.memory.pool.largest_hole, self.memory.free_when_drained
                 self._chosen[call] = self.algorithms.choose(step, call, hole, drained)
             choices.append(self._chosen[call])
@@ -245,6 +248,17 @@ class Mover:
         buffer = Tensor(f"workspace of {step.layer.name}", (-(-nbytes // 4),), "workspace", managed=True)
         self.allocate(buffer)
         return Workspace(choices, buffer)
+
+    def _make_room(self, step: Step, call: Call) -> None:
+        """Evict for the workspace of the algorithm that would be chosen if only what the step uses were there."""
+        memory, locked = self.memory, self._locked
+        room = memory.free_when_drained + sum(memory[x].nbytes for x in memory.managed() if x not in locked)
+        wanted = self.algorithms.choose(step, call, room, room).workspace_bytes
+        while wanted > memory.pool.largest_hole:
+            if not memory.give_back_oldest():
+                if (victim := self.cache.victim(locked, self.order.now)) is None:
+                    break  # holes: the algorithm is one that fits after all
+                self.evict(victim)
 
     def launch(self, step: Step, workspace: Workspace, rebuild: bool = False) -> None:
         """Launch a step's calls.  A rebuild leaves out calls that change state which outlives the iteration."""

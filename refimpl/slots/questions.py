@@ -197,6 +197,9 @@ class BoundRecompute(Protocol):
 class Cache(Module["BoundCache"]):
     """The modules of the slot cache."""
 
+    #: Whether it evicts for a faster algorithm's workspace too, and not only where a tensor finds no hole.
+    workspaces: bool = False
+
     @property
     def follows_pool(self) -> bool:
         return "eviction" in self.offers

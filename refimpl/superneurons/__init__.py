@@ -11,13 +11,14 @@
 | `recompute` | the chain of forward steps that rebuilds a dropped map: §3.4 |
 | `presets` | these one on top of another, as in the paper's memory curve; dynamic workspaces: §3.5 |
 
-Each module works alone, and beside the other papers' modules.
+The modules work beside the other papers'.  Alone work the heap, the analysis, the cache, the workspaces and the unified
+pool: an offload and a recomputation need a liveness that releases maps, and a prefetch needs maps that leave.
 """
 
 from refimpl.memory import DriverCalls
 from refimpl.superneurons.cache import LeastRecentlyUsed
-from refimpl.superneurons.liveness import Analysis, last_uses, out_sets
-from refimpl.superneurons.offload import ALL_CHECKPOINTS, CHECKPOINTS, OffloadOutputs
+from refimpl.superneurons.liveness import Analysis, EachUse, last_uses, out_sets
+from refimpl.superneurons.offload import ALL_CHECKPOINTS, CHECKPOINTS, CONVOLUTIONS, OffloadOutputs
 from refimpl.superneurons.prefetch import Ahead
 from refimpl.superneurons.presets import DynamicWorkspace
 from refimpl.superneurons.recompute import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, BoundSegments, RecomputeSegments
@@ -25,7 +26,8 @@ from refimpl.superneurons.segments import Segment, Segmentation, nbytes
 from refimpl.superneurons.unified_pool import Heap, UnifiedTensorPool
 
 __all__ = [
-    "ALL_CHECKPOINTS", "CHECKPOINTS", "COST_AWARE", "MEMORY_CENTRIC", "SPEED_CENTRIC", "Ahead", "Analysis",
-    "BoundSegments", "DriverCalls", "DynamicWorkspace", "Heap", "LeastRecentlyUsed", "OffloadOutputs",
-    "RecomputeSegments", "Segment", "Segmentation", "UnifiedTensorPool", "last_uses", "nbytes", "out_sets", "presets",
+    "ALL_CHECKPOINTS", "CHECKPOINTS", "CONVOLUTIONS", "COST_AWARE", "MEMORY_CENTRIC", "SPEED_CENTRIC", "Ahead",
+    "Analysis", "BoundSegments", "DriverCalls", "DynamicWorkspace", "EachUse", "Heap", "LeastRecentlyUsed",
+    "OffloadOutputs", "RecomputeSegments", "Segment", "Segmentation", "UnifiedTensorPool", "last_uses", "nbytes",
+    "out_sets", "presets",
 ]  # fmt: skip

@@ -29,8 +29,13 @@ from refimpl.slots.context import Context
 
 @dataclass(frozen=True)
 class LeastRecentlyUsed(slots.Cache):
-    """All managed tensors on the device in the order of their last use; the oldest that is not locked is evicted."""
+    """All managed tensors on the device in the order of their last use; the oldest that is not locked is evicted.
 
+    In the paper a workspace gets what is left (§3.5), and nothing is evicted for it.  With `workspaces` (ours) tensors
+    are evicted until the workspace of the fastest algorithm has a hole.
+    """
+
+    workspaces: bool = False
     name: ClassVar[str] = "superneurons-lru"
     summary: ClassVar[str] = "the least recently used tensor that the running step does not use is evicted first"
     offers: ClassVar = frozenset({"eviction", "offload"})

@@ -75,5 +75,29 @@ class Dead:
         for after, tensors in zip(self._after, last_uses(uses[: context.network.depth]), strict=False):
             after.update(dict.fromkeys(tensor for tensor in tensors if tensor in context.fates))
 
+    def free(self, tensor: Tensor, numbers: Iterable[int]) -> None:
+        """Free a tensor after these steps, too."""
+        for number in numbers:
+            self._after[number - 1][tensor] = None
+
     def dead(self, step: Step) -> Sequence[Tensor]:
         return tuple(self._after[step.number - 1])
+
+
+@dataclass(frozen=True)
+class EachUse(Analysis):
+    """An offloaded map is freed after every step that uses it, and so copied in for each (ours, a reading).
+
+    The analysis keeps it from its producer to its last forward use.
+    """
+
+    name: ClassVar[str] = "superneurons-each-use"
+    summary: ClassVar[str] = "an offloaded map is freed after each use, everything else after its last"
+
+    def bind(self, context: Context) -> Dead:
+        dead = Dead(context)
+        for tensor in filter(context.is_offloaded, context.uses):
+            made = context.last_forward_write(tensor, before=context.network.depth + 1)
+            used = (step.number for step in context.uses[tensor] if step.number >= made)
+            dead.free(tensor, [*used, *context.rebuilt_from.get(tensor, ())])
+        return dead

@@ -39,6 +39,12 @@ class OffloadOutputs(slots.Offload):
 PRODUCTS = with_new(("conv", "fc"), lambda traits: traits.work == "product")
 CHECKPOINTS = OffloadOutputs(PRODUCTS, "superneurons-checkpoints", "the outputs of every CONV and FC")
 
+#: As the paper's text has it, for the preset `superneurons-eager`, which prefetches nothing.
+CONVOLUTIONS = OffloadOutputs(
+    with_new(("conv",), lambda traits: traits.work == "product"),
+    "superneurons-convolutions", "the outputs of every CONV", distance=0,
+)  # fmt: skip
+
 #: For the published peaks of ResNet under recomputation: the structure layers' outputs are offloaded too, and each is
 #: fetched when a step needs it.
 ALL_CHECKPOINTS = OffloadOutputs(

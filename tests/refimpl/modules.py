@@ -191,8 +191,9 @@ class _Drops:
 
 @dataclass(frozen=True)
 class LastUsed(slots.Cache):
-    """Evicts the tensor that was used longest ago."""
+    """Evicts the tensor that was used longest ago; with `workspaces`, for a convolution's workspace too."""
 
+    workspaces: bool = False
     name: ClassVar[str] = "last-used"
     summary: ClassVar[str] = "least recently used goes first"
     needs: ClassVar = frozenset({"release"})
@@ -347,7 +348,7 @@ setups = st.builds(
         st.just(NoPrefetch()),
         st.builds(PrefetchAhead, st.integers(0, 6), st.sampled_from(("early", "between", "late"))),
     ),
-    cache=st.sampled_from((NoCache(), LastUsed())),
+    cache=st.sampled_from((NoCache(), LastUsed(), LastUsed(workspaces=True))),
     algorithms=st.one_of(st.just(MemoryOptimal()), st.builds(AnyAlgorithm, st.integers(0, 9), st.booleans())),
     allocator=st.sampled_from(sorted(ALLOCATORS.values(), key=lambda a: a.name)),
     pinned=st.sampled_from((BufferAMap(), PooledPinned())),

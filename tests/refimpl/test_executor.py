@@ -82,6 +82,7 @@ PAPERS = {
     "superneurons-liveness": stages.liveness(),
     "superneurons-offload": stages.offload(),
     "superneurons-recompute": stages.recompute(),
+    "superneurons-eager": stages.EAGER,
     "superneurons": stages.everything(),
 }
 

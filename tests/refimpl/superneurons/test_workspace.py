@@ -19,7 +19,7 @@ from refimpl.names.networks import build
 from refimpl.network import Call, Network, Step
 from refimpl.planner import Allocate, Context, DoesNotFit, Free, Launch, Program, Setup, plan
 from refimpl.slots.algorithms import Chooser
-from refimpl.superneurons import DynamicWorkspace
+from refimpl.superneurons import DynamicWorkspace, LeastRecentlyUsed
 from refimpl.superneurons import presets as stages
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, machine
@@ -107,6 +107,16 @@ def test_never_more_than_the_largest_hole(network: Network, stage: str, room: fl
     ]  # every convolution of every step is asked about, once
     launched = {i.call: i.choice for i in program.instructions if isinstance(i, Launch) and i.choice}
     assert launched == dict(module.chosen)
+
+
+def test_nothing_is_evicted_for_a_workspace_unless_the_cache_says_so() -> None:
+    """In the paper a workspace gets what is left.  With the choice a smaller pool has the fast algorithms, too."""
+    network, budget = build("vgg16", 128), 9 << 30
+    wanted = (stages.everything(), stages.everything().replace(cache=LeastRecentlyUsed(workspaces=True)))
+    paper, ours = (plan(network, one, MACHINES["titan-x"], budget) for one in wanted)
+    ours.verify()
+    assert paper.counts.evictions < ours.counts.evictions and ours.planned_seconds < 0.7 * paper.planned_seconds
+    assert functional_tensors_first(ours) and ours.peak_bytes <= budget
 
 
 def functional_tensors_first(program: Program) -> bool:
