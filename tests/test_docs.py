@@ -184,6 +184,18 @@ def test_files_that_are_named_are_there(page: Path) -> None:
         assert (ROOT / path).exists(), f"{page.name} names {path}, which is not there"
 
 
+@functools.cache
+def tests_there_are() -> set[str]:
+    files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "tutorials").rglob("*.py")]
+    return {found for file in files for found in re.findall(r"\bdef (test_\w+)", file.read_text(encoding="utf-8"))}
+
+
+def test_tests_that_are_named_are_there() -> None:
+    for page in PAGES:
+        for found in re.findall(r"`(?:[\w/]+\.py::)?(test(?:_[a-z0-9]+){3,})`", page.read_text(encoding="utf-8")):
+            assert found in tests_there_are(), f"{page.name} names {found}, and there is no such test"
+
+
 # -- pages that are made -----------------------------------------------------------------------------------------------
 
 

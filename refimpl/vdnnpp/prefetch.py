@@ -11,8 +11,8 @@ The authors' code allocates the map before the layer's own dX.  `WINDOW_LATE` al
 fragmentation.
 
 A POOL that searches holds the next CONV's X beside its own X, Y and dX: that takes memory, and gives the copy more
-time.  vDNN fits VGG-16 with 256 images into 12 GiB only because its POOLs do not search.  `WINDOW_NO_POOL` is that
-search, so that the two papers can be compared under the same one.
+time.  As we read vDNN, its POOLs do not search: only so does it fit VGG-16 with 256 images into 12 GiB.
+`WINDOW_NO_POOL` is that search, so that the two papers can be compared under the same one.
 """
 
 from __future__ import annotations
