@@ -29,8 +29,8 @@ def add(parser: Parser) -> None:
     parser.describe(
         "A paper's published figures beside ours, each with its source; a missed one is shown as missed.  And the "
         "parts of its evaluation that need no GPU, planned and simulated on a model of the paper's.  With `all`: the "
-        "published figures of all papers, and how many of them are met.  With `machines`: the times of networks and "
-        "convolutions that others measured on GPUs, beside the models of these.",
+        "published figures of all papers, and how many of them are met.  With `machines`: the times and "
+        "the memory of networks and convolutions that others measured on GPUs, beside ours.",
         [
             "refimpl reproduce all", "refimpl reproduce machines", "refimpl reproduce vdnn",
             "refimpl reproduce vdnn --picture vdnn.png --json > vdnn.json",
@@ -63,7 +63,7 @@ def add(parser: Parser) -> None:
     real.add_argument(
         "--write", action="store_true",
         help="write the measurement into docs/measurements; of all papers, the summary into docs/fidelity.md; of "
-        "machines, the tables into docs/simulate.md",
+        "machines, the tables into docs/simulate.md and docs/fidelity.md",
     )  # fmt: skip
     shared_options.json(parser)
 
@@ -138,18 +138,22 @@ def everything(options: argparse.Namespace) -> int:
 
 def machines(options: argparse.Namespace) -> int:
     """What others measured on GPUs, beside the models of these."""
-    from refimpl.studies.reproduce.machines.figures import PARTS
+    from refimpl.studies.reproduce.machines.figures import PAGES, PARTS
 
     of_one_paper(options, "picture", "really", "network", "batch", "policy")
     for name in options.only:
         pick(name, PARTS, "part")
-    if options.write and options.only:
-        raise Fail("--write writes all parts; leave --only out")
-    tables = [table for name, make in PARTS.items() if not options.only or name in options.only for table in make()]
-    if options.write:
-        page = root() / "docs" / "simulate.md"
+    made = {name: make() for name, make in PARTS.items() if not options.only or name in options.only}
+    tables = [table for of_part in made.values() for table in of_part]
+    for name in dict.fromkeys(PAGES[part] for part in made) if options.write else ():
+        written = [part for part, page in PAGES.items() if page == name]
+        if not made.keys() >= {*written}:
+            raise Fail(f"--write writes all parts of a page; give --only {' --only '.join(written)}, or none")
+        page = root() / "docs" / name
         text = "\n\n".join(
-            f"{table.title}:\n\n{table.markdown()}" + (f"\n\n{table.note}" if table.note else "") for table in tables
+            f"{table.title}:\n\n{table.markdown()}" + (f"\n\n{table.note}" if table.note else "")
+            for part in written
+            for table in made[part]
         )
         replace_text(page, put_between(page.read_text(encoding="utf-8"), f"reproduce {MACHINES}", text))
         tell(f"written: {page}")

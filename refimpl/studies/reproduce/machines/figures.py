@@ -1,4 +1,4 @@
-"""The tables of `refimpl reproduce machines`: measured times beside the model's, and how far the model is off."""
+"""The tables of `refimpl reproduce machines`: measured times and memory beside ours, and how far ours are off."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from refimpl.report.tables import Column, Table, in_units, percent, plain
 from refimpl.studies.reproduce.machines.independent import SOURCES, Prediction, compared, convolutions, networks
+from refimpl.studies.reproduce.machines.memory import memory_tables
 
 WITHIN = (0.1, 0.2, 0.5)
 
@@ -112,4 +113,8 @@ def convolution_tables() -> list[Table]:
     return [Table.of("Single convolutions, each pass", tallies, OFF_COLUMNS)]
 
 
-PARTS: dict[str, Callable[[], list[Table]]] = {"networks": network_tables, "convolutions": convolution_tables}
+PARTS: dict[str, Callable[[], list[Table]]] = {
+    "networks": network_tables, "convolutions": convolution_tables, "memory": memory_tables,
+}  # fmt: skip
+#: Part → the page that has its tables.
+PAGES = {"networks": "simulate.md", "convolutions": "simulate.md", "memory": "fidelity.md"}

@@ -110,7 +110,7 @@ class Prediction:
 
 def networks() -> Iterator[Measured]:
     """Whole networks."""
-    for row in _rows("networks.csv"):
+    for row in rows_of("networks.csv"):
         batch, cudnn = int(row["batch"]), float(row["cudnn"])
         times = _times(row, ("forward", "maps", "weights", "backward", "total"))
 
@@ -122,7 +122,7 @@ def networks() -> Iterator[Measured]:
 
 def convolutions() -> Iterator[Measured]:
     """Single convolutions."""
-    for row in _rows("convolutions.csv"):
+    for row in rows_of("convolutions.csv"):
         cudnn = float(row["cudnn"])
 
         def offers(row: dict[str, str] = row, cudnn: float = cudnn) -> dict[str, Offers]:
@@ -133,7 +133,8 @@ def convolutions() -> Iterator[Measured]:
         yield Measured(row["gpu"], cudnn, subject, row["source"], times, False, offers)
 
 
-def _rows(name: str) -> list[dict[str, str]]:
+def rows_of(name: str) -> list[dict[str, str]]:
+    """The rows of a file of this folder."""
     with (FOLDER / name).open(encoding="utf-8", newline="") as lines:
         return list(csv.DictReader(lines))
 

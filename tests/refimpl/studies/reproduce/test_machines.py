@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from refimpl.cli import main
-from refimpl.studies.reproduce.machines import independent
-from refimpl.studies.reproduce.machines.figures import PARTS, Offs, WholeNetwork
+from refimpl.studies.reproduce.machines import independent, memory
+from refimpl.studies.reproduce.machines.figures import PAGES, PARTS, Offs, WholeNetwork
 from refimpl.studies.reproduce.machines.independent import Measured, Prediction, compared, convolutions, networks
 from refimpl.studies.reproduce.machines.measured_networks import RESNETS, benchmarked
 
@@ -70,6 +70,21 @@ def test_a_line_has_the_whole_of_a_row() -> None:
     assert (line(forward=1).network, line(total=3).network) == ("vgg16(16) forward", "vgg16(16)")
 
 
+def test_memory_is_beside_both_accountings_and_monets_beside_setups_that_recompute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = memory.rows_of("memory.csv")
+    assert len(rows) == 32 and {row["source"] for row in rows} == {*memory.SOURCES}
+    assert {row["network"] for row in rows} <= {*RESNETS, "caffenet", "vgg16", "vgg19"}
+    small = [rows[0], {"network": "vgg16", "batch": "2", "source": "monet", "mebibytes": "2000", "overhead": "-5"}]
+    monkeypatch.setattr(memory, "rows_of", lambda name: small)
+    (caffenet,), (vgg,) = memory.plain_rows(), memory.within_rows()
+    whole = memory.unlimited_baseline(benchmarked("caffenet", 10, False), memory.TITAN_X).peak_bytes
+    assert caffenet.network_wide == whole + memory.CONTEXT_BYTES >= caffenet.layer_wise
+    assert caffenet.network_wide_off == pytest.approx(caffenet.network_wide / (430 << 20) - 1)
+    assert vgg.theirs == 0.95 and vgg.ours and vgg.setup in memory.RECOMPUTING
+
+
 def test_figures_are_counted_by_how_far_off_they_are() -> None:
     offs = Offs("all", (0.05, -0.1, 0.15, -0.45, 2.0))
     assert [offs.within(share) for share in (0.1, 0.2, 0.5)] == [2, 3, 4] and offs.median == 0.15
@@ -79,7 +94,7 @@ def test_machines_have_no_option_of_a_paper(capsys: pytest.CaptureFixture[str]) 
     for given, says in (
         (["--run"], "--run belongs to one paper: vdnn, vdnnpp, superneurons, accudnn"),
         (["--only", "network"], "there is no part 'network'; did you mean networks?"),
-        (["--only", "networks", "--write"], "--write writes all parts; leave --only out"),
+        (["--only", "networks", "--write"], "give --only networks --only convolutions, or none"),
     ):
         assert main(["reproduce", "machines", *given]) == 2
         assert says in " ".join(capsys.readouterr().err.split())
@@ -87,7 +102,7 @@ def test_machines_have_no_option_of_a_paper(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.slow
 def test_the_page_has_what_the_command_prints() -> None:
-    page = (Path(__file__).parents[4] / "docs" / "simulate.md").read_text(encoding="utf-8")
-    for make in PARTS.values():
+    for name, make in PARTS.items():
+        page = (Path(__file__).parents[4] / "docs" / PAGES[name]).read_text(encoding="utf-8")
         for table in make():
             assert f"{table.title}:\n\n{table.markdown()}" in page, "refimpl reproduce machines --write"
