@@ -58,7 +58,7 @@ class Mover:
         self.batch = self.context.batch
         self._seconds = call_seconds(self.context.network, self.context.machine)
         self.counts: Counter[str] = Counter()
-        self._locked: set[Tensor] = set()  # never evicted: what the running step uses
+        self._locked = set(self.batch)  # never evicted: what the running step uses; before the first one, the batch
         self._rebuilt: dict[Tensor, None] = {}  # in the running step
         self._unfinished: set[Tensor] = set()  # rebuilt, but an in-place update (such as a ReLU) is still missing
         self._chosen: dict[Call, Choice] = {}  # the algorithm of each call's first run

@@ -15,7 +15,7 @@ class DoesNotFit(RefimplError):
 
     exit_status = 3
 
-    step: Step | None  #: None: while the resident tensors were allocated
+    step: Step | None  #: None: before the first, while the resident tensors and the batch were allocated
     tensor: str
     asked: int
     free: int
@@ -37,8 +37,8 @@ class DoesNotFit(RefimplError):
 
     @property
     def where(self) -> str:
-        """The step that does not fit, or what else."""
-        return str(self.step or "the resident tensors")
+        """The step that does not fit."""
+        return str(self.step or "before the first step")
 
     @property
     def advice(self) -> str:
@@ -50,10 +50,9 @@ class DoesNotFit(RefimplError):
     @property
     def why(self) -> str:
         """The budget that it does not fit in, and why."""
-        where = str(self.step) if self.step else "before the first step"
         alive = ", ".join(f"{size(nbytes)} of {kind}s" for kind, nbytes in self.alive.items() if nbytes)
         return (
-            f"{size(self.budget)}: {where} asks {size(self.asked)} for {self.tensor}; "
+            f"{size(self.budget)}: {self.where} asks {size(self.asked)} for {self.tensor}; "
             f"{size(self.free)} are free, the largest hole is {size(self.largest_hole)}; "
             f"on the device: {alive or 'nothing'}"
         )

@@ -80,7 +80,10 @@ def smallest(kinds: tuple[str, ...], conventions: Conventions = VDNN, batch: int
 def networks(
     draw: st.DrawFn, /, layers: int = 12, batch: int = 3, side: int = 6, kinds: tuple[str, ...] = KINDS, **given: Any
 ) -> Network:
-    """A network of up to `layers` drawn layers and the few that end it; `conventions=…` fixes those."""
+    """A network of up to `layers` drawn layers and the few that end it.
+
+    `conventions=…` fixes those; `inputs=3` draws two inputs or three, the others up to four times as wide as the first.
+    """
     conventions = given.get("conventions") or draw(st.sampled_from(CONVENTIONS))
     if tokens := [*{*kinds} & {*OF_TOKENS}]:
         b = Builder("drawn", (batch, draw(st.integers(1, 40))), conventions, "int32")
@@ -88,11 +91,13 @@ def networks(
         kinds = tuple(kind for kind in kinds if kind not in tokens)
     else:
         b = Builder("drawn", (batch, draw(st.integers(1, 3)), side, side), conventions)
+    for number in range(2, 1 + (draw(st.integers(2, given["inputs"])) if "inputs" in given else 0)):
+        b.add_input(f"input{number}", (batch, draw(st.integers(1, 3)), side, side * draw(st.integers(1, 4))))
     for _ in range(draw(st.integers(1, layers))):
-        earlier = [*([] if tokens else [b.input]), *b.layers]
+        earlier = [*([] if tokens else b.inputs), *b.layers]
         x = earlier[-1 - draw(st.integers(0, min(3, len(earlier) - 1)))]  # mostly the last: otherwise a branch
         _layer(draw, b, draw(st.sampled_from(kinds)), x, earlier)
-    ends = [x for x in (b.input, *b.layers) if not x.consumers and "dtype" not in x.options]
+    ends = [x for x in (*b.inputs, *b.layers) if not x.consumers and "dtype" not in x.options]
     small = [x if x.shape[2:] == (1, 1) else b.pool((x.shape[2], x.shape[3]), mode="average", after=x) for x in ends]
     if len(small) > 1:
         b.concat(*small)

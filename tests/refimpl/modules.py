@@ -9,17 +9,20 @@ import dataclasses
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from hypothesis import strategies as st
 
-from refimpl.machine import HOST, Choice, Machine
+from refimpl.combined import COMBINED
+from refimpl.machine import HOST, TITAN_X, Choice, Machine
 from refimpl.machine.gpus import MACHINES
 from refimpl.memory import ALLOCATORS, UNLIMITED, BestFit
 from refimpl.memory.tiers import pinned_size
 from refimpl.names.least_budget import MIB, least_budget
+from refimpl.names.presets import PRESETS
 from refimpl.network import Call, Network, Step, Tensor
 from refimpl.planner import Codec, Context, DoesNotFit, Launch, Program, Setup, plan
 from refimpl.planner.device_memory import DeviceMemory
@@ -28,6 +31,7 @@ from refimpl.planner.mover import Mover
 from refimpl.slots import questions as slots
 from refimpl.slots.algorithms import MemoryOptimal
 from refimpl.slots.baseline import BufferAMap, LayerWise, NetworkWide, NoCache, NoPrefetch, NoRecompute
+from refimpl.slots.setup import BASELINE
 from tests.refimpl.drawn_networks import networks
 
 NONE: frozenset[Any] = frozenset()
@@ -400,6 +404,16 @@ def least_plan(network: Network, wanted: Setup, on: Machine, tightness: float = 
         return plan(network, wanted, on, int(high + tightness * high))
     except DoesNotFit:  # a larger pool can fail where a smaller one fits
         return best
+
+
+def every_preset_fits_or_says_so(network: Network, budgets: int = 10) -> None:
+    """Under every preset a plan is proved or does not fit, from the resident bytes to more than the baseline's peak."""
+    most, least = plan(network, BASELINE, TITAN_X, UNLIMITED).peak_bytes, network.resident_bytes
+    for name, preset in PRESETS.items():
+        wanted = dataclasses.replace(COMBINED, effort=20) if name == "combined" else preset()
+        for room in range(budgets):
+            with suppress(DoesNotFit):
+                plan(network, wanted, TITAN_X, least + (most - least) * room // (budgets - 2)).verify()
 
 
 __all__ = [

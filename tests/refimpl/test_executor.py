@@ -342,9 +342,14 @@ def test_what_it_cannot_do_is_refused(wanted: Setup, tier: str, named: str) -> N
         Executor(network_of("lenet"), wanted, 1 << 24, NoGpu(), on)
 
 
-def test_ranks_and_calls_without_a_plain_kernel_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_several_inputs_and_calls_without_a_plain_kernel_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with raises_naming(SetupError, "2"):
         Executor(network_of("lenet").data_parallel(2), BASELINE, 1 << 24, NoGpu())
+    b = Builder("two", (2, 1, 4, 4))
+    b.concat(b.input, b.add_input("other", (2, 1, 4, 4)))
+    b.softmax(after=b.fc(3))
+    with raises_naming(SetupError, "two", "3"):
+        Executor(b.build(), BASELINE, 1 << 24, NoGpu())
     monkeypatch.setattr("refimpl.executor.find_spec", lambda name: None if name == "kernels.dropout" else name)
     with raises_naming(SetupError, "lenet", "dropout"):
         Executor(network_of("lenet"), BASELINE, 1 << 24, NoGpu())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from hypothesis import given, settings
 
 from refimpl.combined import COMBINED
 from refimpl.combined.fixed import FixedAddresses
@@ -14,11 +15,13 @@ from refimpl.memory import ALLOCATORS
 from refimpl.names.modules import MODULES, assignments, module
 from refimpl.names.networks import lenet
 from refimpl.names.presets import PAPERS, PRESETS, baseline, combinations, setup, superneurons
+from refimpl.network import Network
 from refimpl.planner import SLOTS, Copy, Free, Launch, SetupError, plan
 from refimpl.superneurons import SPEED_CENTRIC, Ahead
 from refimpl.vdnnpp import FoundPool
 from tests.messages import raises_naming
-from tests.refimpl.drawn_networks import CONVENTIONS, SMALLEST, smallest
+from tests.refimpl.drawn_networks import CONVENTIONS, SMALLEST, networks, smallest
+from tests.refimpl.modules import every_preset_fits_or_says_so
 
 
 def test_the_baseline_moves_nothing_keeps_every_map_and_takes_the_fastest_convolutions() -> None:
@@ -53,6 +56,20 @@ def test_every_preset_plans_the_smallest_networks(kinds: tuple[str, ...]) -> Non
         program = plan(network, made, TITAN_X, 4 * roomy.peak_bytes)
         program.verify()
         assert name != "combined" or program.planned_seconds <= roomy.planned_seconds
+
+
+@pytest.mark.slow
+@given(networks(layers=4, inputs=3))
+@settings(max_examples=3)
+def test_every_preset_uploads_several_inputs_or_says_that_they_do_not_fit(network: Network) -> None:
+    every_preset_fits_or_says_so(network)
+
+
+@pytest.mark.campaign
+@given(networks(inputs=3))
+@settings(max_examples=3)
+def test_every_preset_uploads_several_inputs_of_many_networks(network: Network) -> None:
+    every_preset_fits_or_says_so(network)
 
 
 def test_every_module_stands_in_its_slot_under_its_own_name() -> None:

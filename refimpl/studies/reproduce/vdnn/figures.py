@@ -148,7 +148,7 @@ class Oracle:
         try:
             program = plan(self.network, policy, self.machine, pool)
         except DoesNotFit as error:
-            failure = f"{error.step or 'the resident tensors'}: {error.missing} missing"
+            failure = f"{error.where}: {error.missing} missing"
             program = plan(self.network, policy, self.machine, UNLIMITED)
         timeline, memory = program.simulate(), step_memory(program)
         return VdnnRow(
