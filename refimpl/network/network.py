@@ -257,7 +257,8 @@ class Network:
             found = {name: parameter.weight.shape for name, parameter in shared.items()}
             wanted = {name: shape for name, shape in shapes.items() if not (layer.own_bias and name == "b")}
             if found != wanted:
-                raise NetworkError(f"{layer} has parameters {wanted}, and those of {owner} are {found}")
+                first = next(one for one in self.layers if (one.shares or one) is owner)
+                raise NetworkError(f"{layer} has parameters {wanted}, and {first}, which shares them, has {found}")
             layer.parameters = dict(shared)
             shapes = {name: shape for name, shape in shapes.items() if name not in shared}
         for name, shape in shapes.items():

@@ -212,6 +212,12 @@ WRONG = {
             b.fc(3), b.softmax(), b.build(),
         ], ("conv2", "conv1", (4, 4, 3, 3), (4, 3, 3, 3)),
     ),
+    "shared weights of other shapes, which an earlier layer takes": (
+        lambda: [
+            b := builder(), x := b.conv(4, 3, pad=1), b.share(b.conv(4, 3, pad=1), x),  # type: ignore[func-returns-value]
+            b.fc(3), b.softmax(), b.build(),
+        ], ("conv2", "conv1", (4, 4, 3, 3), (4, 3, 3, 3)),
+    ),
     "sharing with another kind": (
         lambda: [b := builder(), b.share(b.conv(4, 1), b.batchnorm())], ("batchnorm1", "batchnorm", "kind"),  # type: ignore[func-returns-value]
     ),
