@@ -45,7 +45,7 @@ OFFERED = {
     # errors, each one line that says what to write
     "RefimplError": "refimpl.text:RefimplError",
     "NetworkError": "refimpl.network:NetworkError",
-    "SetupError": "refimpl.slots.setup:SetupError",
+    "SetupError": "refimpl.slots.errors:SetupError",
     "MachineError": "refimpl.machine:MachineError",
     "BudgetError": "refimpl.names.budgets:BudgetError",
     "DoesNotFit": "refimpl.slots.errors:DoesNotFit",

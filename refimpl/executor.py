@@ -33,10 +33,10 @@ from refimpl.memory.tiers import HOST, Tier, pinned_size
 from refimpl.network import Call, Network, Setting, Step, Tensor
 from refimpl.network.initial_state import constants, initial_state
 from refimpl.slots.context import Context
-from refimpl.slots.errors import DoesNotFit, PinnedDoesNotFit, Room
+from refimpl.slots.errors import DoesNotFit, PinnedDoesNotFit, Room, SetupError
 from refimpl.slots.planner_only import PoolSearch
 from refimpl.slots.search import Search
-from refimpl.slots.setup import Setup, SetupError
+from refimpl.slots.setup import Setup
 from refimpl.streams import Buffer, Memory, Streams
 
 

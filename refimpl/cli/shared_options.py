@@ -130,7 +130,7 @@ def wire_named(text: str) -> Wire:
 def settings(what: str, types: dict[str, Any], text: str) -> dict[str, Any]:
     """Settings written as name=value,name=value, by name."""
     from refimpl.names.parameters import read
-    from refimpl.slots.setup import SetupError
+    from refimpl.slots.errors import SetupError
 
     try:
         return read(what, types, text)

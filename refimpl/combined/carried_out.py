@@ -15,6 +15,7 @@ from refimpl.planner import Context
 from refimpl.slots import questions as slots
 from refimpl.slots.algorithms import Chooser, fastest_within
 from refimpl.slots.baseline import Departures
+from refimpl.slots.context import made_once
 
 # -- recompute ---------------------------------------------------------------------------------------------------------
 
@@ -53,8 +54,13 @@ class BoundDropped:
         return dict.fromkeys(self._dropped, "its fate is to be rebuilt")
 
     def sources(self) -> Mapping[Tensor, Sequence[int]]:
-        """Goes through backward and keeps in mind what is rebuilt, so that a source is released as early as can be."""
+        """Goes through backward and keeps in mind what is rebuilt, so that a source is released as early as can be.
+
+        If a cache evicts what was rebuilt, its sources are rebuilt, too; what is made once has to be there.
+        """
         read: defaultdict[Tensor, dict[int, None]] = defaultdict(dict)
+        if self._dropped:
+            read.update({x: {last: None} for x, last in made_once(self._context.network).items() if last})
         there: dict[Tensor, int] = {}  # rebuilt map → its last use
         network = self._context.network
         for step in network.steps[network.depth :] if self._dropped else ():

@@ -25,6 +25,7 @@ from typing import Literal, get_args
 
 from refimpl.network import Tensor
 from refimpl.planner import Context, SetupError
+from refimpl.slots.context import made_once
 from refimpl.text import closest
 
 Word = Literal["keep", "offload", "drop", "again"]
@@ -61,18 +62,16 @@ class Fates:
         return ", ".join(f"{name} {word}" for name, word in self.chosen) or "every map is kept"
 
     def check(self, maps: Mapping[str, Tensor]) -> None:
-        """Raise `SetupError` for a name that is not of one of the maps, and for a batch to be dropped."""
-        for name, word in self.chosen:
+        """Raise `SetupError` for a name that is not of one of the maps."""
+        for name, _ in self.chosen:
             if name not in maps:
                 near = closest(name, maps)
                 raise SetupError(
                     f"fates: {name!r} is no map that forward makes and backward reads"
                     + (f"; did you mean {near}?" if near else "; refimpl plan … --save-fates FILE writes all names")
                 )
-            if maps[name].kind == "input" and word in ("drop", "again"):
-                raise SetupError(f"fates: {name} is the batch, which nothing rebuilds; write offload")
 
 
 def by_name(context: Context) -> dict[str, Tensor]:
-    """The maps that have a fate, by name."""
-    return {tensor.name: tensor for tensor in context.maps_across()}
+    """The maps that may have a fate, by name: what is made once may be read in backward to rebuild others."""
+    return {tensor.name: tensor for tensor in (*context.maps_across(), *made_once(context.network))}

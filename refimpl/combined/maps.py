@@ -31,12 +31,12 @@ class Maps:
 
     @cached_property
     def price(self) -> dict[Tensor, float]:
-        """Map → the seconds that rebuilding it alone takes, for each of its bytes; infinite for the batch."""
+        """Map → the seconds that rebuilding it alone takes, for each of its bytes; infinite where nothing can."""
         return {tensor: self._rebuild_seconds(tensor) / tensor.nbytes for tensor in self.large}
 
     def _rebuild_seconds(self, tensor: Tensor) -> float:
         """All other maps are there; what no backward step reads is not, and is rebuilt on the way."""
-        if tensor.kind == "input":
+        if not self.context.can_be_rebuilt(tensor):
             return float("inf")
         again, waiting, met = dict[int, float](), [tensor], {tensor}
         while waiting:

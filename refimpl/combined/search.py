@@ -175,7 +175,7 @@ def sweep(judge: Judge, maps: Maps, now: Judged) -> Judged:
     end = judge.count + SWEEP * judge.most
     for group in sorted(groups, key=lambda group: -sum(x.nbytes for x in group)):
         for word in WORDS[:3]:
-            setup = with_word(now.setup, group, word)
+            setup = with_word(now.setup, maps, group, word)
             if judge.over or judge.count >= end:
                 return now
             if judge.knows(setup) or not (judged := judge.judged(setup, now.seconds)):
@@ -221,12 +221,13 @@ def changed(setup: Setup, maps: Maps, lot: random.Random) -> Setup:
         modules = KNOBS[slot] if slot != "allocator" or len(maps.network.steps) <= FEW else KNOBS[slot][:2]
         return dataclasses.replace(setup, **{slot: lot.choice(modules)})
     x = lot.choice(maps.large)
-    return with_word(setup, maps.twins[x] if lot.random() < RARE else (x,), lot.choice(WORDS[:3]))
+    return with_word(setup, maps, maps.twins[x] if lot.random() < RARE else (x,), lot.choice(WORDS[:3]))
 
 
-def with_word(setup: Setup, tensors: Sequence[Tensor], word: Word) -> Setup:
-    """A point of the search where these maps have another fate; nothing rebuilds the batch, so it is never dropped."""
+def with_word(setup: Setup, maps: Maps, tensors: Sequence[Tensor], word: Word) -> Setup:
+    """A point of the search where these maps have another fate; what nothing rebuilds, as the batch, is not dropped."""
     assert isinstance(setup.recompute, Dropped) and isinstance(setup.offload, Offloaded)
-    fates = setup.recompute.fates.changed({x.name: word for x in tensors if word != "drop" or x.kind != "input"})
+    may = [x for x in tensors if word != "drop" or maps.context.can_be_rebuilt(x)]
+    fates = setup.recompute.fates.changed({x.name: word for x in may})
     offload = dataclasses.replace(setup.offload, fates=fates)
     return dataclasses.replace(setup, recompute=Dropped(fates), offload=offload)

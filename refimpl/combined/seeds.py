@@ -85,7 +85,7 @@ def family(maps: Maps, algorithms: slots.Algorithms = ALGORITHMS[0]) -> Iterator
 def frugal(maps: Maps) -> Iterator[Setup]:
     """Setups that need little memory: every map leaves or is rebuilt; then the family, by other algorithms."""
     offloaded: dict[str, Word] = {x.name: "offload" for x in maps.large}
-    dropped: dict[str, Word] = {x.name: "drop" for x in maps.large if x.kind != "input"}
+    dropped: dict[str, Word] = {x.name: "drop" for x in maps.large if maps.context.can_be_rebuilt(x)}
     for words in (offloaded, dropped):
         for allocator in (BestFit(), BothEnds(), FixedAddresses()):
             yield seed(Fates.of(words), MemoryOptimal(), allocator=allocator)

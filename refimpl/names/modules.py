@@ -13,7 +13,8 @@ from refimpl.names import Lookup
 from refimpl.names.parameters import with_parameters
 from refimpl.network import NetworkError
 from refimpl.slots import setup
-from refimpl.slots.setup import BASES, SLOTS, Setup, SetupError
+from refimpl.slots.errors import SetupError
+from refimpl.slots.setup import BASES, SLOTS, Setup
 from refimpl.text import offer
 
 #: Slot → name → where the module is.

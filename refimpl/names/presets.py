@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from refimpl.names import imported_from
 from refimpl.names.modules import assignments, from_outside, modules
-from refimpl.slots.setup import FIELDS, Setup, SetupError
+from refimpl.slots.errors import SetupError
+from refimpl.slots.setup import FIELDS, Setup
 from refimpl.text import offer
 
 

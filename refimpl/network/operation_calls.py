@@ -107,7 +107,7 @@ class GradientCalls:
 
     def _of(self, layer: Layer) -> list[Call]:
         op, sources = operation_of(layer), self._learning(layer)
-        before = [call for y in dict.fromkeys(layer.outputs) for call in self._whole(y)]
+        before = [call for y in dict.fromkeys(layer.outputs) for call in self._whole(y, layer)]
         dys = [self._gradients.pop(y) for y in dict.fromkeys(layer.outputs) if y in self._gradients]
         parameters = [parameter for parameter in layer.uses if not parameter.frozen]
         if not dys:  # the loss depends on nothing that it makes
@@ -143,15 +143,15 @@ class GradientCalls:
         self.managed.append(made)
         return made
 
-    def _whole(self, x: Tensor) -> list[Call]:
-        """The gradients of parts of x become one of x.
+    def _whole(self, x: Tensor, layer: Layer) -> list[Call]:
+        """The gradients of parts of x become one of x, before the backward of a layer that makes it or writes over it.
 
         PyTorch has one more of x's size for a moment, and no longer has the parts before; a step has all it uses.
         """
         parts = self._parts.pop(x, None)
         if parts is None:
             return []
-        whole = self._new(f"d({x.name}) of its parts", x)
+        whole = self._new(f"d({x.name}) of its parts" + f" by {layer.name}" * layer.in_place, x)
         return [Call(f"{PYTORCH}.part.backward", {}, dict.fromkeys(parts), [whole]), *self._arrives(x, whole)]
 
     def _arrives(self, x: Tensor, gradient: Tensor, part: bool = False) -> list[Call]:

@@ -21,10 +21,10 @@ from refimpl.planner.instructions import (
 from refimpl.planner.planning import TooSlow, plan
 from refimpl.planner.program import Program
 from refimpl.slots.context import Context, Fate
-from refimpl.slots.errors import DoesNotFit
+from refimpl.slots.errors import DoesNotFit, SetupError
 from refimpl.slots.planner_only import Codec
 from refimpl.slots.search import Search, Trial
-from refimpl.slots.setup import BASELINE, SLOTS, Setup, SetupError
+from refimpl.slots.setup import BASELINE, SLOTS, Setup
 
 __all__ = [
     "BASELINE", "COMPUTE", "SLOTS", "Allocate", "Codec", "Context", "Copy", "CopyIn", "CopyOut", "Counts",

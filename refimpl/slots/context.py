@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from refimpl.memory import UNLIMITED
 from refimpl.memory.tiers import HOST, pinned_size
 from refimpl.network import Network, Step, Tensor
-from refimpl.slots.errors import PinnedDoesNotFit, Room
+from refimpl.slots.errors import PinnedDoesNotFit, Room, SetupError
 
 if TYPE_CHECKING:
     from refimpl.machine import Machine
@@ -59,8 +59,14 @@ class Context:
             name: the fate.
             module: the module that chose it.
             chosen: map → the reason.
+
+        Raises:
+            SetupError: it drops what nothing rebuilds.
         """
         for tensor, reason in chosen.items():
+            if name == "drop" and not self.can_be_rebuilt(tensor):
+                why = "it is the batch" if tensor.kind == "input" else "it is made of a map that is written over later"
+                raise SetupError(f"{module}: {tensor} cannot be dropped, {why}; keep it or offload it")
             self.fates.setdefault(tensor, Fate(name, module, reason))
 
     def is_dropped(self, tensor: Tensor) -> bool:
@@ -92,6 +98,10 @@ class Context:
         uses = self.uses[tensor]
         return max(uses[-1].number if uses else 0, max(self.rebuilt_from.get(tensor, ()), default=0))
 
+    def can_be_rebuilt(self, tensor: Tensor) -> bool:
+        """Whether a map may be dropped, and made by forward steps again: not the batch, nor what is `made_once`."""
+        return tensor.kind != "input" and tensor not in made_once(self.network)
+
     def maps_across(self) -> list[Tensor]:
         """Every map (the input batch too) that both forward and backward steps use: the maps that have a fate.
 
@@ -113,6 +123,29 @@ def uses_of(network: Network) -> Mapping[Tensor, Sequence[Step]]:
         for tensor in step.uses:
             uses[tensor].append(step)
     return uses
+
+
+@lru_cache(maxsize=8)
+def made_once(network: Network) -> Mapping[Tensor, int]:
+    """The maps whose steps cannot run again → the last backward step in which others may be rebuilt from them, or 0.
+
+    A step that reads a map before a later one changes it in place comes before that one, and only once: afterwards it
+    would read the new value.  So the maps that it makes stay, or leave with a copy.  The other steps that write to such
+    a map would destroy it, and cannot run again either.
+    """
+    uses, waiting = uses_of(network), list[Step]()
+    changed, found = set[Tensor](), set[Tensor]()
+    for step in reversed(network.steps[: network.depth]):
+        if not changed.isdisjoint(step.reads):
+            waiting.append(step)
+        changed.update(step.updates)
+    while waiting:
+        step = waiting.pop()
+        for y in {*step.writes, *step.updates} - found:
+            found.add(y)
+            waiting += [writer for writer in uses[y] if writer.forward and y not in writer.reads]
+    readers = {x: [step.layer.backward.number for step in uses[x] if step.forward and x in step.reads] for x in found}
+    return {x: max(readers[x], default=0) for x in uses if x in found}
 
 
 @lru_cache(maxsize=8)

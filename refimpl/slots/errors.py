@@ -1,4 +1,4 @@
-"""The errors of a plan."""
+"""The errors of a setup and of a plan."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from refimpl.network import Step
 from refimpl.text import RefimplError, size
+
+
+class SetupError(RefimplError, ValueError):
+    """A setup that makes no sense: one line that names the module and what to write instead."""
 
 
 @dataclass(eq=False)

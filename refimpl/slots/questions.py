@@ -175,7 +175,7 @@ class BoundRecompute(Protocol):
     """Which maps are dropped after their last forward use, and how a dropped one is rebuilt."""
 
     def drops(self) -> Mapping[Tensor, str]:
-        """Asked once, before everything else.  Every map to be dropped → the reason."""
+        """Asked once, before everything else.  Every map to be dropped → the reason; see `Context.can_be_rebuilt`."""
 
     def sources(self) -> Mapping[Tensor, Sequence[int]]:
         """Asked once.  Checkpoint → the numbers of the backward steps that will rebuild something from it."""

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from refimpl.slots.baseline import NoOffload
 from refimpl.slots.context import Context
-from refimpl.slots.errors import DoesNotFit
+from refimpl.slots.errors import DoesNotFit, SetupError
 from refimpl.slots.module_text import module_text
-from refimpl.slots.setup import FIELDS, SLOTS, Setup, SetupError
+from refimpl.slots.setup import FIELDS, SLOTS, Setup
 
 if TYPE_CHECKING:
     from refimpl.planner.program import Program

@@ -17,9 +17,9 @@ from refimpl.memory.tiers import HOST
 from refimpl.slots import baseline
 from refimpl.slots import questions as slots
 from refimpl.slots.algorithms import PerformanceOptimal
+from refimpl.slots.errors import SetupError
 from refimpl.slots.module_text import module_text, text_of
 from refimpl.slots.planner_only import PoolSearch
-from refimpl.text import RefimplError
 
 if TYPE_CHECKING:
     from refimpl.machine import Machine
@@ -49,10 +49,6 @@ WITHOUT = {
 
 #: Slot → module or its name → slot → module.  `refimpl.names.modules` puts its own here: this room knows no names.
 by_name: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
-
-
-class SetupError(RefimplError, ValueError):
-    """A setup that makes no sense: one line that names the module and what to write instead."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from refimpl.network import Step, Tensor
 from refimpl.slots import questions as slots
 from refimpl.slots.context import Context
-from refimpl.slots.setup import SetupError
+from refimpl.slots.errors import SetupError
 
 DISTANCE = 3  #: steps
 

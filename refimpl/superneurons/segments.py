@@ -75,7 +75,8 @@ class Segmentation:
     def __init__(self, strategy: Strategy, context: Context, cheap: Sequence[str] = CHEAP) -> None:
         self._context = context
         self.backward: Sequence[Step] = context.network.steps[context.network.depth :]
-        self.of = segments(context.network.layers, cheap)  #: cheap layer → its segment
+        layers = [one for one in context.network.layers if all(map(context.can_be_rebuilt, made_by(one)))]
+        self.of = segments(layers, cheap)  #: cheap layer that can run again → its segment
         self.segments = list(dict.fromkeys(self.of.values()))  #: in forward order
         #: What other layers overwrite: as a loss does with the logits.  No cheap layer makes what is there afterwards.
         self._overwritten = {
@@ -116,6 +117,11 @@ class Segmentation:
             kept_bytes += nbytes(added)
             most = max(most, kept_bytes + nbytes({*step.uses, *segment.checkpoints} - kept))
         return most
+
+
+def made_by(layer: Layer) -> Sequence[Tensor]:
+    """What a layer's forward writes or changes in place."""
+    return *layer.forward.writes, *layer.forward.updates
 
 
 def nbytes(tensors: Iterable[Tensor]) -> int:

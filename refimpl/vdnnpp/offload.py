@@ -13,8 +13,8 @@ from refimpl.network import Layer, Network
 from refimpl.network.kinds import LayerKind, with_new
 from refimpl.slots import questions as slots
 from refimpl.slots.context import Context
+from refimpl.slots.errors import SetupError
 from refimpl.slots.last_consumer import LastConsumerSends
-from refimpl.slots.setup import SetupError
 
 #: A softmax, or another loss (ours), and a ReLU.
 NEVER_LAST = with_new(("softmax", "relu"), lambda traits: traits.work == "loss")

@@ -9,6 +9,7 @@ from typing import ClassVar
 from refimpl.network import Step, Tensor
 from refimpl.planner import Context
 from refimpl.slots import questions as slots
+from refimpl.slots.context import made_once
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class BoundRematerialized:
         return {}
 
     def sources(self) -> Mapping[Tensor, Sequence[int]]:
-        return {}
+        """What is made once, as long as anything may be computed from it."""
+        return {x: [last] for x, last in made_once(self.context.network).items() if last}
 
     def can_rebuild(self, tensor: Tensor, step: Step) -> bool:
         return any(True for _ in self.makers(tensor, step))
@@ -51,7 +53,7 @@ class BoundRematerialized:
         return [(again[number], ()) for number in sorted(again)]
 
     def makers(self, tensor: Tensor, step: Step) -> Iterator[Step]:
-        """The forward steps before `step` that write a tensor or change it in place; no step writes the batch."""
-        for one in self.context.uses[tensor]:
+        """The forward steps before `step` that write a tensor or change it in place; none where it is made once."""
+        for one in self.context.uses[tensor] if self.context.can_be_rebuilt(tensor) else ():
             if one.forward and one.number < step.number and tensor in (*one.writes, *one.updates):
                 yield one

@@ -69,7 +69,7 @@ class Sublinear(slots.Recompute):
 
     def bind(self, context: Context) -> BoundDropped:
         kept = (kept_maps(context, self.segment) if self.segment else searched(context)).kept
-        maps = [tensor for tensor in context.maps_across() if tensor.kind == "map"]
+        maps = [tensor for tensor in context.maps_across() if context.can_be_rebuilt(tensor)]
         return Dropped(Fates.of({tensor.name: "drop" for tensor in maps if tensor not in kept})).bind(context)
 
 

@@ -96,7 +96,7 @@ def exhaustive(
         """Seconds that no program with these fates can do without."""
         return floor + sum(at_least[name] for name in fates.named("drop", "again"))
 
-    candidates = sorted(every(maps, words), key=lambda fates: takes(fates))  # equal ones keep their order
+    candidates = sorted(every(context, maps, words), key=lambda fates: takes(fates))  # equal ones keep their order
     combinations = [*itertools.product(*knobs.values())]
     best: Program | None = None
     chosen = Fates()
@@ -122,10 +122,10 @@ def crossing_maps(network: Network, machine: Machine) -> list[Tensor]:
     return [tensor for tensor in Context(network, machine).maps_across() if tensor.managed]
 
 
-def every(maps: Sequence[Tensor], words: Sequence[Word]) -> Iterator[Fates]:
-    """Every combination of fates; the batch, which nothing rebuilds, is kept or offloaded."""
+def every(context: Context, maps: Sequence[Tensor], words: Sequence[Word]) -> Iterator[Fates]:
+    """Every combination of fates; what nothing rebuilds, as the batch, is kept or offloaded."""
     names = [tensor.name for tensor in maps]
-    offered = [[word for word in words if word in ("keep", "offload") or t.kind != "input"] for t in maps]
+    offered = [[word for word in words if word in ("keep", "offload") or context.can_be_rebuilt(t)] for t in maps]
     for combination in itertools.product(*offered):
         yield Fates.of(dict(zip(names, combination, strict=True)))
 

@@ -93,7 +93,7 @@ class PerBlock(slots.Recompute):
     offers: ClassVar = frozenset({"rebuild"})
 
     def bind(self, context: Context) -> BoundDropped:
-        have_fates = set(context.maps_across())
+        have_fates = {x for x in context.maps_across() if context.can_be_rebuilt(x)}
         dropped = [x.name for block in blocks(context.network) for x in inside(block) if x in have_fates]
         return Dropped(Fates.of(dict.fromkeys(dropped, "drop"))).bind(context)
 
@@ -112,7 +112,7 @@ class OfKinds(slots.Recompute):
     offers: ClassVar = frozenset({"rebuild"})
 
     def bind(self, context: Context) -> BoundDropped:
-        have_fates = set(context.maps_across())
+        have_fates = {x for x in context.maps_across() if context.can_be_rebuilt(x)}
         chosen = [layer for layer in context.network.layers if layer.kind in self.kinds]
         dropped = [y.name for layer in chosen for y in layer.outputs if y in have_fates]
         return Dropped(Fates.of(dict.fromkeys(dropped, "drop"))).bind(context)

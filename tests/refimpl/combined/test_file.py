@@ -9,7 +9,7 @@ import pytest
 
 from refimpl.combined import Fates, load, text
 from refimpl.combined.fates import by_name
-from refimpl.combined.file import read
+from refimpl.combined.file import read, setup_with
 from refimpl.machine import MACHINES
 from refimpl.names.networks import build
 from refimpl.names.presets import setup
@@ -105,5 +105,5 @@ def test_a_misspelt_map_and_a_dropped_batch_are_refused_in_one_line() -> None:
     maps = by_name(Context(build("alexnet", 2), MACHINES["titan-x"]))
     with raises_naming(SetupError, "con1", "conv1"):
         Fates.of({"con1": "offload"}).check(maps)
-    with raises_naming(SetupError, "input"):
-        Fates.of({"input": "drop"}).check(maps)
+    with raises_naming(SetupError, "fates", "input"):
+        plan(build("alexnet", 2), setup_with(Fates.of({"input": "drop"})), MACHINES["titan-x"], 1 << 40)

@@ -205,7 +205,7 @@ def test_the_family_s_corners_and_prices() -> None:
     for x, price in maps.price.items():  # what one rebuild costs, by the planner's own clock
         if x is not net.input:
             one = plan(net, presets.setup("baseline liveness=layer-wise"), on, 1 << 50)
-            again = with_word(point(one), [x], "drop")
+            again = with_word(point(one), maps, [x], "drop")
             assert plan(net, again, on, 1 << 50).planned_seconds - one.planned_seconds == pytest.approx(
                 price * x.nbytes
             )

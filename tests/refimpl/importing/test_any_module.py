@@ -12,9 +12,13 @@ from math import prod
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 import refimpl
-from refimpl import NetworkError
+from refimpl import NetworkError, SetupError
+from refimpl.combined import Fates
+from refimpl.combined.file import setup_with
 from refimpl.machine.devices import Cpu
 from refimpl.machine.measure import Bench
 from refimpl.network import Network
@@ -22,10 +26,11 @@ from refimpl.planner.heading import heading, opaque_shares
 from refimpl.report.json import plan_json
 from refimpl.report.tables import plan_table
 from refimpl.report.uncounted import uncounted
-from refimpl.slots.context import Context
+from refimpl.slots.context import Context, made_once
 from refimpl.text import MachineError
 from tests.matrix import diagonal
 from tests.messages import raises_naming
+from tests.refimpl.modules import every_preset_fits_or_says_so
 
 torch = pytest.importorskip("torch")
 
@@ -33,6 +38,8 @@ from torch import nn  # noqa: E402
 from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from tests.refimpl.torch.trained_modules import MAKES, WRITES, Overwriting  # noqa: E402
 
 MIB = 1 << 20
 
@@ -209,6 +216,44 @@ def test_every_policy_plans_it_and_is_proved(name: str, policy: str) -> None:
     assert program.planned_seconds > 0
     with raises_naming(refimpl.RunError, "can be planned and not run"):
         refimpl.Trainer(program)
+
+
+#: Operations of `Overwriting`: about as many make a map as write over one.
+OPERATIONS = st.lists(
+    st.tuples(st.one_of(st.sampled_from([*MAKES]), st.sampled_from([*WRITES])), st.integers(0, 2), st.integers(0, 2)),
+    min_size=1, max_size=8,
+)  # fmt: skip
+#: The old value of a map that a cheap layer makes is read, and then a part of it written over.
+PART = [("norm", 0, 0), ("a part by itself", 0, 0), ("relu", 0, 0), ("conv", 0, 0)]
+
+
+def test_what_is_made_of_a_map_before_it_is_written_over_is_not_dropped() -> None:
+    network = refimpl.networks.from_torch(Overwriting(PART), (2, 3, 8, 8), keeps="pytorch")
+    assert [x.name for x in made_once(network)] == ["mul"]
+    with raises_naming(SetupError, "mul"):
+        refimpl.plan(network, setup_with(Fates.of({"mul": "drop"})))
+
+
+def in_little_memory(described: list[tuple[str, int, int]]) -> None:
+    network = refimpl.networks.from_torch(Overwriting(described), (2, 3, 8, 8), keeps="pytorch")
+    every_preset_fits_or_says_so(network)
+
+
+@pytest.mark.slow
+@example(PART)
+@given(OPERATIONS)
+@settings(max_examples=3)
+def test_a_rebuild_never_reads_what_was_written_over_since(described: list[tuple[str, int, int]]) -> None:
+    in_little_memory(described)
+
+
+@pytest.mark.campaign
+@given(OPERATIONS)
+@settings(max_examples=300)
+def test_a_rebuild_never_reads_what_was_written_over_since_in_many_modules(
+    described: list[tuple[str, int, int]],
+) -> None:
+    in_little_memory(described)
 
 
 def test_a_module_without_kernels_is_planned_as_pytorch_keeps_it() -> None:

@@ -1,9 +1,9 @@
-"""A small module with everything that a plan meets, and one iteration of it beside plain PyTorch's."""
+"""Small modules with everything that a plan meets, and one iteration of one beside plain PyTorch's."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -38,6 +38,59 @@ class Branches(nn.Module):
             x = torch.cat([p, q], 1)
             x = self.pool(x) if i == 1 else x
         return self.fc(self.drop(x).mean((2, 3)))
+
+
+#: What makes a map of the map y, by its number in the module.
+MAKES: Mapping[str, Callable[[Any, Any, int], Any]] = {
+    "conv": lambda made, y, i: made.convs[i](y),
+    "norm": lambda made, y, i: made.norms[i](y),
+    "relu": lambda made, y, i: functional.relu(y),
+    "scaled": lambda made, y, i: y * 0.5,
+    "dropout": lambda made, y, i: functional.dropout(y, 0.3),
+    "sorted": lambda made, y, i: torch.sort(y, 1)[0],
+}
+#: What writes over the map y, or over a part of it; z is another map, or the same.
+WRITES: Mapping[str, Callable[[Any, Any], Any]] = {
+    "a part by itself": lambda y, z: y[:, :1].copy_(y[:, :1] * 2),
+    "a part by another": lambda y, z: y[:, 1:].copy_(functional.relu(z[:, 1:])),
+    "a part by two": lambda y, z: y[:, :2].copy_(y[:, 2:] + z[:, :2]),
+    "a part added": lambda y, z: y[:, :1].add_(z[:, 1:2]),
+    "a part filled": lambda y, z: y[:, -1].fill_(0.5),
+    "whole by itself": lambda y, z: y.copy_(torch.tanh(y)),
+    "whole by another": lambda y, z: y.copy_(z * 0.5),
+    "added": lambda y, z: y.add_(z),
+    "multiplied": lambda y, z: y.mul_(0.5),
+    "relu": lambda y, z: y.relu_(),
+    "relu6": lambda y, z: functional.hardtanh(y, 0.0, 6.0, inplace=True),
+    "dropout": lambda y, z: functional.dropout(y, 0.3, inplace=True),
+    "masked": lambda y, z: y.masked_fill_(z > 0, 0.5),
+    "indexed": lambda y, z: y.index_copy_(1, torch.tensor([0]), z[:, 1:2]),
+}
+
+
+class Overwriting(nn.Module):
+    """Maps that are made of others, and written over, whole or in part, before and after they are read; see `MAKES`.
+
+    Args:
+        described: of each operation its name, and how many maps before the last one y and z are.
+    """
+
+    def __init__(self, described: Sequence[tuple[str, int, int]]) -> None:
+        super().__init__()
+        self.described = described
+        self.first, self.end = nn.Conv2d(3, 4, 3, padding=1), nn.Linear(4, 5)
+        self.convs = nn.ModuleList(nn.Conv2d(4, 4, 3, padding=1) for _ in described)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(4) for _ in described)
+
+    def forward(self, x: Any) -> Any:
+        maps = [self.first(x)]
+        for i, (name, *before) in enumerate(self.described):
+            y, z = (maps[-1 - number % len(maps)] for number in before)
+            if name in MAKES:
+                maps.append(MAKES[name](self, y, i))
+            else:
+                WRITES[name](y, z)
+        return self.end(sum(y.mean((2, 3)) for y in maps[-3:]))
 
 
 def program_of(network: Network, policy: str, machine: str = "titan-x") -> Program:
