@@ -155,7 +155,8 @@ def presets(options: argparse.Namespace) -> int:
     ]
     show("their modules, where a slot is not none", ["name", "slots"], rows, wraps=["slots"])
     rows = [[name, one.about] for name, one in NEIGHBOURS.items()]
-    show("neighbours: what others do, and one reading, by the same options", ["name", "what it does"], rows, wraps=["what it does"])
+    title = "neighbours: what others do, and one reading, by the same options"
+    show(title, ["name", "what it does"], rows, wraps=["what it does"])
     say("--set slot=module exchanges any of them: refimpl list modules")
     say("A setup of your own, in ./my_modules.py or installed: --policy my_modules:MINE")
     return DONE

@@ -18,12 +18,13 @@ from refimpl.machine import MACHINES
 from refimpl.names import presets
 from refimpl.names.largest_batch import attempt, unlimited, unlimited_baseline
 from refimpl.network import Network
-from refimpl.report.tables import Column, Table, in_units, size
+from refimpl.report.tables import Column, Table, in_units
 from refimpl.slots.baseline import LayerWise
 from refimpl.studies.optimum.bound import single_step_bytes
 from refimpl.studies.reproduce.machines.independent import rows_of
 from refimpl.studies.reproduce.machines.measured_networks import benchmarked
 from refimpl.studies.tune.caffe import CONTEXT_BYTES
+from refimpl.text import size
 
 MIB = 1 << 20
 TITAN_X = MACHINES["titan-x"]  #: MXNet's; MONeT's GPU is not named

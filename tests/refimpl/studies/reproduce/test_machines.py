@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from refimpl.cli import main
+from refimpl.names.largest_batch import unlimited_baseline
 from refimpl.studies.reproduce.machines import independent, memory
 from refimpl.studies.reproduce.machines.figures import PAGES, PARTS, Offs, WholeNetwork
 from refimpl.studies.reproduce.machines.independent import Measured, Prediction, compared, convolutions, networks
 from refimpl.studies.reproduce.machines.measured_networks import RESNETS, benchmarked
+from refimpl.studies.tune.caffe import CONTEXT_BYTES
 
 #: Parameters as the networks' authors or torchvision count them.
 PARAMETERS = {
@@ -73,14 +75,14 @@ def test_a_line_has_the_whole_of_a_row() -> None:
 def test_memory_is_beside_both_accountings_and_monets_beside_setups_that_recompute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rows = memory.rows_of("memory.csv")
+    rows = independent.rows_of("memory.csv")
     assert len(rows) == 32 and {row["source"] for row in rows} == {*memory.SOURCES}
     assert {row["network"] for row in rows} <= {*RESNETS, "caffenet", "vgg16", "vgg19"}
     small = [rows[0], {"network": "vgg16", "batch": "2", "source": "monet", "mebibytes": "2000", "overhead": "-5"}]
     monkeypatch.setattr(memory, "rows_of", lambda name: small)
     (caffenet,), (vgg,) = memory.plain_rows(), memory.within_rows()
-    whole = memory.unlimited_baseline(benchmarked("caffenet", 10, False), memory.TITAN_X).peak_bytes
-    assert caffenet.network_wide == whole + memory.CONTEXT_BYTES >= caffenet.layer_wise
+    whole = unlimited_baseline(benchmarked("caffenet", 10, False), memory.TITAN_X).peak_bytes
+    assert caffenet.network_wide == whole + CONTEXT_BYTES >= caffenet.layer_wise
     assert caffenet.network_wide_off == pytest.approx(caffenet.network_wide / (430 << 20) - 1)
     assert vgg.theirs == 0.95 and vgg.ours and vgg.setup in memory.RECOMPUTING
 
