@@ -33,6 +33,10 @@ class Keyed(Hashable, Protocol):
         """A hash of all that the answer depends on."""
         ...
 
+    def fault(self, row: Row) -> str:
+        """What is wrong with the row that a file has for it: a field and its value; empty: nothing."""
+        ...
+
 
 Asked = TypeVar("Asked", bound=Keyed)
 
@@ -48,7 +52,7 @@ def answers(
 
     Args:
         work: makes a question's row; it is sent to the other processes, so it is no function inside a function.
-        questions: none is asked twice.
+        questions: none is asked twice; each says what is wrong with a row of the file for it.
         jobs: processes (1: this one), or an executor.
         out: the file of rows; None: nothing is kept.
         watch: called with each row when it is there, known ones first.
@@ -60,7 +64,12 @@ def answers(
         workers.WorkerKilled: a process is gone; the rows that were there are in the file.
     """
     keys = {one: one.key for one in questions}
-    with kept(Path(out) if out else None) as (known, keep):
+    asked = {key: one for one, key in keys.items()}
+
+    def fault(row: Row) -> str:
+        return asked[row["key"]].fault(row) if row["key"] in asked else ""
+
+    with kept(Path(out) if out else None, fault) as (known, keep):
         found = {one: known[key] for one, key in keys.items() if key in known}
         for row in found.values():
             watch(row)
@@ -73,7 +82,9 @@ def answers(
 
 
 @contextmanager
-def kept(path: Path | None) -> Iterator[tuple[Mapping[str, Row], Callable[[Row], None]]]:
+def kept(
+    path: Path | None, fault: Callable[[Row], str] = lambda row: ""
+) -> Iterator[tuple[Mapping[str, Row], Callable[[Row], None]]]:
     """The rows of a file by their keys, and what adds one; a line without an end, of a killed process, is cut off."""
     if path is None:
         yield {}, lambda row: None
@@ -84,7 +95,7 @@ def kept(path: Path | None) -> Iterator[tuple[Mapping[str, Row], Callable[[Row],
     with file:
         with naming(path):
             lock(file, path)
-            rows, length = read(path)
+            rows, length = read(path, fault)
             file.truncate(length)
 
         def keep(row: Row) -> None:
@@ -107,8 +118,13 @@ def lock(file: IO[bytes], path: Path) -> None:
             raise RowsError(f"another process writes {path}; wait until it has ended, or name another file") from None
 
 
-def read(path: Path) -> tuple[dict[str, Row], int]:
-    """The rows of a file by their keys, and the bytes of its complete lines; raises `RowsError`."""
+def read(path: Path, fault: Callable[[Row], str] = lambda row: "") -> tuple[dict[str, Row], int]:
+    """The rows of a file by their keys, and the bytes of its complete lines; raises `RowsError`.
+
+    Args:
+        path: of the file.
+        fault: what is wrong with a row, a field and its value; empty: nothing.
+    """
     with opened(path) as file:
         text = file.read()
     complete = text[: text.rfind(b"\n") + 1]
@@ -116,9 +132,11 @@ def read(path: Path) -> tuple[dict[str, Row], int]:
     for number, line in enumerate(complete.splitlines(), 1):
         try:
             one = json.loads(line)
-            rows[str(one["key"])] = one
+            rows["" + one["key"]] = one
         except (ValueError, TypeError, KeyError, RecursionError):
             raise RowsError(f"{path}, line {number} is no row of a study; name another file, or remove it") from None
+        if wrong := fault(one):
+            raise RowsError(f"{path}, line {number}: {wrong}; remove the line, or name another file")
     if not complete and text[: len(BEGINS)] != BEGINS[: len(text)]:
         raise RowsError(f"{path} holds no rows of a study; name another file")
     return rows, len(complete)

@@ -34,6 +34,13 @@ FAULTS = (
         "tests/refimpl/points/test_many_plans.py",
     ),
     Fault(
+        "a damaged row of a file is taken as it is",
+        "refimpl/points/many_plans.py",
+        "if wrong := fault(one):",
+        "if (wrong := fault(one)) and number > 9:",
+        "tests/refimpl/points/test_many_plans.py tests/refimpl/studies/grid",
+    ),
+    Fault(
         "a task whose process was killed is forgotten",
         "refimpl/points/workers.py",
         "(dead if alone else suspects).extend(busy.values())",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import warnings
 import zipfile
@@ -15,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from random import Random
@@ -37,8 +39,13 @@ from refimpl.machine.measured_profile import load as load_profile
 from refimpl.names.networks import build
 from refimpl.network import Builder, Network
 from refimpl.network.initial_state import state_tensors
-from refimpl.points.many_plans import read as read_rows
 from refimpl.report.allocation_log import read_rmm
+from refimpl.report.tables import Table
+from refimpl.studies.challenge import command as challenge
+from refimpl.studies.challenge.point_set import BestKnown, ChallengePoint
+from refimpl.studies.grid import command as grid
+from refimpl.studies.transformers import command as transformers
+from refimpl.studies.transformers.outcomes import questions
 from tests.refimpl.damage import archive, damaged_bytes, damaged_csv, damaged_json, members, npy
 from tests.refimpl.importing.onnx_files import small
 
@@ -287,16 +294,67 @@ def test_damaged_fates_are_planned_with_or_refused(tmp_path: Path, count: int) -
     assert statuses[2] > count / 4
 
 
+#: A study → its words, and how many of its first damaged files are tried in the suite.
+STUDIES = {
+    "file": "rows.jsonl",
+    "points": "grid.toml --out rows.jsonl",
+    "network": "lenet --batch 2 --machine titan-x --with vdnn-all --points 2 --effort 1 --out rows.jsonl",
+    "transformers": "transformers --network lenet --machine titan-x --effort 1 --picture drawn.svg --out rows.jsonl",
+    "challenge": "challenge vdnn-all baseline --out rows.jsonl",
+}
+GRID = """
+networks = ["lenet"]
+setups = ["baseline", "vdnn-all", "bound 5", "no-such"]
+budgets = ["", "60%", "1KiB", "least"]
+batches = [2]
+[[points]]
+network = "lenet"
+setup = "vdnn-all"
+machine = "titan-x"
+budget = "8MiB"
+batch = "largest"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", STUDIES)
 @amounts
-def test_damaged_files_of_rows_are_read_or_refused(tmp_path: Path, count: int) -> None:
-    path, outcomes = tmp_path / "damaged.jsonl", Counter[bool]()
-    lines = [{"key": str(number), "network": "lenet", "seconds": 0.25 * number} for number in range(4)]
+def test_damaged_files_of_rows_are_read_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: str, count: int
+) -> None:
+    """By the table, by every picture, and by every study that goes on from its file; a refusal says where."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(transformers, "NETWORKS", {"lenet": 2})
+    some = partial(questions, shares=(0.2, 0.7), policies=("everything kept", "vdnn-all"))
+    monkeypatch.setattr(transformers, "questions", some)
+    monkeypatch.setattr(transformers, "block_table", lambda network: Table("", ["map"], []))  # lenet has no blocks
+    point = ChallengePoint("lenet", 2, "titan-x", 8 << 20, None, BestKnown(1e6, "slow", "0"))
+    monkeypatch.setattr(challenge, "printed", lambda: [point])
+    monkeypatch.setattr(challenge, "drawn", lambda seed: [point._replace(best=None, budget=9 << 20)])
+    Path("grid.toml").write_text(GRID)
+    path, outcomes = Path("rows.jsonl"), Counter[int]()
+    of = {"file": "points"}.get(study, study)
+    with redirect_stdout(io.StringIO()):
+        assert main(["study", *STUDIES[of].split(), "--jobs", "1"]) == 0
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
     for seed in range(count):
-        content = damaged_lines(lines, Random(seed))
-        path.write_bytes(content)
-        outcomes[refusal(lambda: read_rows(path)) is None] += 1
-    print(f"{count} damaged files of rows: {outcomes[False]} refused, {outcomes[True]} read")
-    assert outcomes[False] > count / 4
+        random = Random(seed)
+        path.write_bytes(damaged_lines(lines, random))
+        words = ["study", *STUDIES[study].split()]
+        if study == "file":
+            more = [f"--draw {kind} --picture drawn.svg" for kind in grid.KINDS]
+            words += random.choice(["", "--csv", "--json", *more]).split()
+        else:
+            words += ["--jobs", "1"]
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            status = main(words)
+        outcomes[status] += 1
+        assert status in (0, 2) and err.getvalue().count("\n") == (status == 2), (words, err.getvalue())
+        assert (out.getvalue() + err.getvalue()).replace("\n", "").isprintable()
+        assert status == 0 or re.search(r"rows.jsonl(, line \d+)?|to draw|one network", err.getvalue()), err.getvalue()
+    print(f"{count} damaged files of rows: {dict(outcomes)}")
+    assert outcomes[2] > count / 10
 
 
 def damaged_lines(lines: list[Any], random: Random) -> bytes:

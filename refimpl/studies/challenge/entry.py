@@ -81,6 +81,9 @@ class EntryQuestion(NamedTuple):
         """A hash; a row of `refimpl study`, of which nothing is proved, has another one."""
         return hashlib.sha256(json.dumps(["challenge", self.point.key, *self[1:]]).encode()).hexdigest()[:16]
 
+    def fault(self, row: Row) -> str:
+        return self.point.fault(row)
+
     def __str__(self) -> str:
         return str(self.point)
 
@@ -102,7 +105,7 @@ def entered(asked: EntryQuestion, keep: Callable[[GridPoint, Program], None] | N
             why = own_code.suspected_error_line(error)
         else:
             raise
-    return dict.fromkeys(FIELDS) | point._asdict() | key | {"why": one_line(why)}
+    return dict.fromkeys(FIELDS) | point._asdict() | key | {"largest": False, "why": one_line(why)}
 
 
 def proved_plan(

@@ -24,7 +24,7 @@ from refimpl.studies.grid.grid import StudyError, point_of, points
 from refimpl.studies.grid.many_points import add as add_many_points
 from refimpl.studies.grid.many_points import planned
 from refimpl.studies.grid.over_budget import Curves
-from refimpl.studies.grid.rows import BOUND, GridPoint, moved, network_of
+from refimpl.studies.grid.rows import BOUND, GridPoint, fault, moved, network_of
 from refimpl.studies.optimum.bound import silent_solver
 from refimpl.studies.optimum.setups import of_papers
 from refimpl.text import closest, counted, harmless, size, toml_tables
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
         rows = of_one_network(options)
     elif options.file.endswith(".jsonl"):
         options.out = options.file
-        rows = [*read(path)[0].values()]
+        rows = [*read(path, fault)[0].values()]
     else:
         options.out = options.out or str(path.with_suffix(".jsonl"))
         rows = planned(options, points_of(options.file))
@@ -117,7 +117,9 @@ def run(options: argparse.Namespace) -> int:
         for line in over_budget.findings(curves):
             wrapped(line)
     else:
-        show_rows(rows, options.out)
+        show_table(table(rows[:MOST_SHOWN]))
+        if len(rows) > MOST_SHOWN:
+            say(f"and {counted(len(rows) - MOST_SHOWN, 'row')} more, in the file")
     for why in dict.fromkeys(row["why"] for row in rows if row["fits"] is None):
         say(f"refused: {why}")
     if options.out:
@@ -125,15 +127,6 @@ def run(options: argparse.Namespace) -> int:
     if picture:
         say(f"Picture: {picture}")
     return DONE
-
-
-def show_rows(rows: Sequence[Row], out: str) -> None:
-    try:
-        show_table(table(rows[:MOST_SHOWN]))
-    except KeyError as error:
-        raise StudyError(f"{out} has rows without {error}, of another command or version; --csv prints them") from None
-    if len(rows) > MOST_SHOWN:
-        say(f"and {counted(len(rows) - MOST_SHOWN, 'row')} more, in the file")
 
 
 # -- a network ---------------------------------------------------------------------------------------------------------

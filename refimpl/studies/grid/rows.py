@@ -32,7 +32,7 @@ from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.points.many_plans import Row
 from refimpl.studies.optimum.bound import lower_bound, single_step_bytes
 from refimpl.studies.optimum.setups import of_papers
-from refimpl.text import RefimplError, one_line, size
+from refimpl.text import RefimplError, one_line, shown, size
 
 #: Field → what it is.  Bytes are whole numbers, times are seconds by the machine's model.
 FIELDS = {
@@ -57,6 +57,30 @@ FIELDS = {
     "again": "forward steps that run again", "waits": "of one stream for another",
     "planning_seconds": "processor seconds of the plan", "program": "a hash of the program, addresses included",
 }  # fmt: skip
+
+#: Type of a field → its values' classes, the least and the most of them (of texts, nothing), and how an error says it.
+TYPES: dict[str, tuple[tuple[type, ...], float, float, str]] = {
+    "text": ((str,), 0, 0, "a text"), "flag": ((bool,), 0, 1, "true or false"),
+    "count": ((int,), 0, 2**62, "a whole number from 0 to 2^62"),
+    "whole": ((int,), 1, 2**62, "a whole number from 1 to 2^62"),
+    "number": ((int, float), 0, 1e12, "a number from 0 to 1e12"),
+    "more": ((int, float), 1e-12, 1e12, "a number from 1e-12 to 1e12"),
+}  # fmt: skip
+#: The fields of each type.
+OF_TYPE = {
+    "text": ("key", "network", "setup", "machine", "budget", "version", "why", "program"),
+    "flag": ("with_least", "with_spread", "largest", "fits"), "number": ("planning_seconds",),
+    "whole": ("budget_bytes", "least_bytes", "pool_bytes", "peak_bytes"),
+    "more": ("seconds", "slow_down", "slow_down_low", "slow_down_high"),
+    "count": ("batch", "resident_bytes", "offloaded_bytes", "prefetched_bytes", "on_demand_bytes", "evicted_bytes",
+              "again", "waits"),
+}  # fmt: skip
+TYPE_OF = {name: TYPES[kind] for kind, names in OF_TYPE.items() for name in names}
+#: Fields that a row has whatever came of it, with a program or the bound, without, and with a program.
+ALWAYS = ("key", "network", "setup", "machine", "budget", "with_least", "with_spread", "largest")
+ANSWERED = ("batch", "budget_bytes")
+FITTING = ("seconds", "slow_down")
+PROGRAM = ("pool_bytes", "peak_bytes", *OF_TYPE["count"], "program")
 
 LARGEST = "largest"  #: as a batch: the largest one tried that fits
 BOUND = "bound"  #: as a setup, perhaps with the solver's seconds (`bound 60`): no plan takes less than its seconds
@@ -84,6 +108,34 @@ class GridPoint(NamedTuple):
         own = [own_code.content(text) for text in (self.network, self.setup, self.machine)]
         measured = repr(named(self.machine)) if self.machine.lower() == "here" else ""
         return hashlib.sha256(json.dumps([*self, own, measured, refimpl.__version__]).encode()).hexdigest()[:16]
+
+    def fault(self, row: Row) -> str:
+        """What is wrong with the row that a file has for it: a field and its value; empty: nothing."""
+        asked = self._asdict() | {"largest": self.batch == LARGEST}
+        if not isinstance(self.batch, int):  # the row has what was found
+            del asked["batch"]
+        wrong = next((name for name, value in asked.items() if row.get(name) != value), None)
+        return fault(row) or (f"{wrong} is {shown(row[wrong])}, and its key is that of another" if wrong else "")
+
+
+def fault(row: Row) -> str:
+    """What is wrong with a row of a file, whose types and ranges are here: a field and its value; empty: nothing."""
+    for name in FIELDS:
+        if name not in row:
+            return f"it has no {name}, as rows of another command or version"
+        (kinds, least, most, says), value = TYPE_OF[name], row[name]
+        if value is not None and (type(value) not in kinds or (kinds != (str,) and not least <= value <= most)):
+            return f"{name} is {shown(value)}; there should be {says}"
+    fits = row["fits"]
+    needed = [*ALWAYS, *(["why"] if not fits else FITTING), *(ANSWERED if fits is not None else ())]
+    if fits and not is_bound(row["setup"] or ""):
+        needed += PROGRAM
+        if (row["with_least"] or (row["budget"] or "").startswith("least")) and not row["largest"]:
+            needed += ["least_bytes"]
+    if lacking := next((name for name in needed if row[name] is None), None):
+        return f"{lacking} is empty, and fits is {json.dumps(fits)}"
+    nameless = next((name for name in ("network", "setup", "machine") if not row[name].replace(",", " ").split()), None)
+    return f"{nameless} is {shown(row[nameless])}; there should be a name" if nameless else ""
 
 
 def row(point: GridPoint, planned: Callable[[Network, Setup, Machine, int], Program] = plan) -> Row:
@@ -141,8 +193,8 @@ def of_program(program: Program, machine: Machine) -> Row:
 
 def moved(row: Row) -> int | None:
     """Bytes copied both ways."""
-    names = ("offloaded_bytes", "prefetched_bytes", "on_demand_bytes", "evicted_bytes")
-    return sum(row[name] for name in names) if row[names[0]] is not None else None
+    found = [row[name] for name in ("offloaded_bytes", "prefetched_bytes", "on_demand_bytes", "evicted_bytes")]
+    return None if None in found else sum(found)
 
 
 def is_bound(setup: str) -> bool:

@@ -20,6 +20,9 @@ class Number(NamedTuple):
     def key(self) -> str:
         return f"n{self.value}"
 
+    def fault(self, row: Row) -> str:
+        return "" if row.get("square") == self.value**2 else f"square is {row.get('square')}"
+
 
 def squared(one: Number) -> Row:
     return {"key": one.key, "square": one.value**2}
@@ -69,6 +72,14 @@ def test_a_file_that_is_none_stays_as_it_is(tmp_path: Path, text: str) -> None:
     assert path.read_text() == text
 
 
+def test_a_row_that_its_question_refuses_is_named_by_its_line_and_other_rows_are_not_looked_at(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    path.write_text('{"key": "n9", "square": 0}\n{"key": "n1", "square": 2}\n')
+    with raises_naming(RowsError, path, "line 2", "square is 2"):
+        answers(squared, NUMBERS, out=path)
+    assert answers(squared, [Number(2)], out=path) == [ROWS[2]]
+
+
 @pytest.mark.parametrize("text", ["", "{", '{"key": ', '{"key": "n3", "squa'])
 def test_a_file_with_half_a_row_alone_is_filled(tmp_path: Path, text: str) -> None:
     (tmp_path / "rows").write_text(text)
@@ -81,6 +92,9 @@ class OfFile(NamedTuple):
     @property
     def key(self) -> str:
         return self.path.read_text()
+
+    def fault(self, row: Row) -> str:
+        return ""
 
 
 def test_a_row_of_a_file_that_changes_meanwhile_is_not_kept(tmp_path: Path) -> None:

@@ -13,9 +13,8 @@ from refimpl.points.many_plans import Row, RowsError
 from refimpl.studies.drawing import PAPER_COLOURS
 from refimpl.studies.grid.grid import study
 from refimpl.studies.grid.pictures import drawn, factors, looks, profile_line, setups_of, unbeaten
-from refimpl.studies.grid.rows import FIELDS
 from tests.messages import lacks, raises_naming
-from tests.refimpl.cli.said import Command
+from tests.refimpl.cli.said import Command, Wrong
 
 KINDS = ("heat-map", "slow-down", "profile", "memory")
 SETUPS = ["superneurons", "vdnn-all", "baseline", "dtr"]
@@ -90,16 +89,22 @@ def test_rows_of_which_none_fits_are_one_line(given: list[Row]) -> None:
         drawn("heat-map", given)
 
 
-def test_rows_of_another_command_are_one_line(tmp_path: Path, refimpl: Command) -> None:
-    (tmp_path / "front.jsonl").write_text('{"key": "a", "network": "lenet", "batch": 2}\n')
-    said = refimpl("study", tmp_path / "front.jsonl")
-    assert said.status == 2 and said.err.count("\n") == 1 and lacks(said.err, "setup", "--csv") == []
-    assert refimpl("study", tmp_path / "front.jsonl", "--csv").out == "key,network,batch\na,lenet,2\n"
+def test_a_row_is_read_by_its_schema_which_names_file_line_and_field(tmp_path: Path, wrong: Wrong) -> None:
+    (whole,) = study(["lenet"], ["baseline"], batches=[2])
+    path, whole = tmp_path / "rows.jsonl", json.loads(json.dumps(whole))
+    for name, value in {
+        "seconds": -1, "slow_down": None, "budget_bytes": 0, "fits": "yes", "setup": " , ", "why": 3, "batch": 2**70,
+    }.items():  # fmt: skip
+        path.write_text(f"{json.dumps(whole)}\n{json.dumps(whole | {name: value})}\n")
+        assert lacks(wrong("study", path), path, "line 2", name) == []
+    del whole["peak_bytes"]
+    path.write_text(f"{json.dumps(whole)}\n")
+    assert lacks(wrong("study", path, "--csv"), path, "line 1", "peak_bytes") == []
 
 
 def test_a_long_table_is_cut_and_says_so(tmp_path: Path, refimpl: Command) -> None:
-    whole = dict.fromkeys(FIELDS, 0) | row("a", "1", 1.0)
+    (whole,) = study(["lenet"], ["baseline"], batches=[2])
     lines = [json.dumps(whole | {"key": str(number)}) for number in range(62)]
     (tmp_path / "rows.jsonl").write_text("\n".join(lines) + "\n")
     said = refimpl("study", tmp_path / "rows.jsonl")
-    assert said.status == 0 and "and 2 rows more" in said.out and said.out.count("n(1)") == 60
+    assert said.status == 0 and "and 2 rows more" in said.out and said.out.count("lenet(2)") == 60
