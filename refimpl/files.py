@@ -53,7 +53,7 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
 def replace_text(path: str | Path, text: str) -> None:
     """Write a text file, all or nothing."""
     with replacing(path) as file:
-        file.write(text.encode())
+        file.write(text.encode(errors="backslashreplace"))  # half a surrogate, of a path that is no UTF-8
 
 
 def refuse_unwritable(path: str | Path) -> None:

@@ -53,16 +53,18 @@ def noun(number: int, what: str) -> str:
     return what + ("es" if what.endswith(("ch", "ss")) and what != "epoch" else "s")
 
 
-def one_line(text: str) -> str:
-    """At most 200 characters of a text from a file, on one line, and nothing that a terminal obeys."""
-    return harmless(text[:200], keep="")
+def one_line(text: str, most: int = 400) -> str:
+    """A text from a file on one line, with nothing that a terminal obeys; of a longer one its first letters and `…`."""
+    text = harmless(text[: most + 1], keep="")
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def harmless(text: str, keep: str = "\n\t") -> str:
-    """A text without what a terminal obeys: everything that is written to one goes through here."""
+    """A text with what a terminal obeys escaped, as in `\\x1b`: everything that is written to one goes through here."""
     if text.isprintable():
         return text
-    return "".join(letter if letter.isprintable() or letter in keep else "?" for letter in text)
+    escaped = (letter if letter.isprintable() or letter in keep else ascii(letter)[1:-1] for letter in text)
+    return "".join(escaped)
 
 
 def shown(value: object) -> str:

@@ -60,7 +60,7 @@ from refimpl.planner import (
 )
 from refimpl.planner.instructions import COMPUTE, DEVICE
 from refimpl.planner.listing import FUTURE
-from refimpl.text import size
+from refimpl.text import harmless, size
 
 WIDTH = 120  #: columns
 HEADING = 100
@@ -224,7 +224,7 @@ class _Writer:
         streams = [name for number, name in enumerate(self.streams) if number != self.host]
         movers = " and ".join(f"`{name}`" for name in streams[1:])
         without = PLAIN_WITHOUT_GPU if self.plain else WITHOUT_GPU
-        about = Template(ABOUT).substitute(movers=movers, command=escaped(command), without_gpu=without)
+        about = Template(ABOUT).substitute(movers=movers, command=" ".join(command.split()), without_gpu=without)
         imports = ["import argparse", "import hashlib", "import sys", "from collections import defaultdict"]
         imports += ["from concurrent.futures import ThreadPoolExecutor"] * threads
         imports += ["from math import prod, sqrt"]
@@ -232,8 +232,8 @@ class _Writer:
             imports.insert(2, "import math")
         title = f"{self.network.name}, batch {self.network.batch}, under {program.setup.name}"
         fields = {
-            "title": textwrap.fill(escaped(f"{title}: one iteration of training written out."), WIDTH - 3),
-            "about": textwrap.fill(about, WIDTH),
+            "title": escaped(textwrap.fill(f"{title}: one iteration of training written out.", WIDTH - 3)),
+            "about": escaped(textwrap.fill(about, WIDTH)),
             "imports": "\n".join(imports) + "\n",
             **self._cuda(len(streams)),
             **self._learning(learning, schedule),
@@ -249,7 +249,7 @@ class _Writer:
             "finish": f"{INDENT * 2}while pieces:\n{INDENT * 3}pieces.pop(0).result()\n" * threads,
         }
         steps = "\n".join(line for number in range(len(self.network.steps) + 1) for line in self._step(number))
-        return Template(HEAD).substitute(fields) + steps + Template(START + TRAIN).substitute(fields)
+        return harmless(Template(HEAD).substitute(fields) + steps + Template(START + TRAIN).substitute(fields))
 
     def _cuda(self, streams: int) -> dict[str, str]:
         """The imports and the names of what makes streams and events; the source of plain kernels."""
@@ -494,7 +494,7 @@ def quoted(text: str) -> str:
 
 def escaped(text: str) -> str:
     """A text inside of a docstring."""
-    return quoted(" ".join(text.split()))[1:-1]
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 @functools.cache

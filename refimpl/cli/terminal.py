@@ -40,24 +40,20 @@ def console(to_stderr: bool = False) -> Console:
 
 
 def show(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], wraps: Sequence[str] = ()) -> None:
-    """Print a table and an empty line; columns named in `wraps` may break their lines, the others stay whole."""
-    from rich.table import Table
+    """Print a table; columns named in `wraps` break their lines first."""
+    from refimpl.report.tables import Table
 
-    table = Table(box=None, pad_edge=False)
-    for name in head:
-        table.add_column(name, no_wrap=name not in wraps, overflow="fold")
-    headings = any(row[0].startswith(" ") for row in rows)  # lines that others, indented, belong to
-    for row in rows:
-        style = "bold" if headings and not row[0].startswith(" ") else ""
-        table.add_row(*row, style=style)
-    console().print(title, style="bold", soft_wrap=True)
-    console().print(table, "")
+    headings = any(row[0].startswith(" ") for row in rows)
+    show_table(Table(title, [*head], [*map(list, rows)], wraps=tuple(wraps), headings=headings))
 
 
 def show_table(table: Report) -> None:
-    """Print one of the report's tables."""
-    console().print(table.title, style="bold")
-    console().print(table, "")
+    """Print a table and an empty line; one that is wider than the terminal says so."""
+    terminal = console()
+    terminal.print(table.title, style="bold", soft_wrap=True)
+    if (least := table.least_width) > terminal.width:
+        wrapped(f"This table is {least} columns wide, and the terminal has {terminal.width}: make it wider.")
+    terminal.print(table, "", crop=False)
     if table.note:
         wrapped(table.note)
 
@@ -114,7 +110,9 @@ def progress(doing: str, total: int, completed: int = -1) -> Iterator[Advance]:
     )
     with bar:
         task = bar.add_task(doing, total=total, completed=completed)
-        yield lambda name, by=1: bar.update(task, description=escape(f"{doing} {name:<32.32}".strip()), advance=by)
+        yield lambda name, by=1: bar.update(
+            task, description=escape(f"{doing} {harmless(name):<32.32}".strip()), advance=by
+        )
 
 
 def search_progress() -> Callable[[int, int, float], None]:

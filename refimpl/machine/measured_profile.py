@@ -73,7 +73,7 @@ class Profile:
         text = json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1, ensure_ascii=False)
         try:
             with replacing(path) as file:
-                file.write(f"{text}\n".encode())
+                file.write(f"{text}\n".encode(errors="backslashreplace"))
         except OSError as error:
             raise MachineError(f"the profile cannot be written to {path}: {error.strerror or error}") from None
 

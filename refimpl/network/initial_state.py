@@ -26,7 +26,9 @@ def state_tensors(network: Network) -> list[Tensor]:
 
 def drawn(name: str, shape: tuple[int, ...], spread: float, seed: int) -> np.ndarray:
     """Normally distributed around 0 with this standard deviation."""
-    key = int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=16).digest(), "little")
+    key = int.from_bytes(
+        hashlib.blake2b(f"{seed}/{name}".encode(errors="backslashreplace"), digest_size=16).digest(), "little"
+    )
     random = np.random.Generator(np.random.Philox(key=key))
     found: np.ndarray = random.standard_normal(shape, dtype=np.float32) * np.float32(spread)
     return found

@@ -82,7 +82,7 @@ def digest(program: Program) -> str:
     """Equal for programs with the same allocations, kernels, copies and seconds; redundant waits may differ."""
     found = sha256(f"{program.planned_seconds:.6e}".encode())
     for it in program.instructions:
-        found.update(repr(_plain(it)).encode())
+        found.update(repr(_plain(it)).encode(errors="backslashreplace"))
     return found.hexdigest()
 
 

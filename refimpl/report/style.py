@@ -6,8 +6,9 @@ from a fixed salt.  An SVG's text stays text, so that it can be searched and rea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,12 +18,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter
 
 from refimpl.files import replacing
 from refimpl.planner import Launch, Program
 from refimpl.report.figures import step_ends
-from refimpl.text import UNITS
+from refimpl.text import UNITS, harmless
 
 ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
@@ -76,6 +78,7 @@ SETTINGS: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "refimpl",
     "text.color": INK,
+    "text.parse_math": False,  # a name may have two dollar signs
     "xtick.color": PALE,
     "ytick.color": PALE,
     "xtick.labelcolor": INK,
@@ -119,8 +122,22 @@ def save(figure: Figure, path: str | Path) -> None:
     if kind not in ("png", "svg"):
         raise ValueError(f"a picture ends in .png or .svg, and {path.name} does not")
     metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
+    escape_names(figure)
     with styled(), replacing(path) as file:
         figure.savefig(file, format=kind, dpi=DPI, metadata=metadata, facecolor="white")
+
+
+def escape_names(figure: Figure) -> None:
+    """Names in a picture as a terminal shows them: no font has an escape, and half a surrogate is an error."""
+    for text in figure.findobj(Text):
+        text.set_text(harmless(text.get_text()))
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        if isinstance(ticks := axis.get_major_formatter(), FuncFormatter):  # set_ticks makes one, too
+            ticks.func = partial(escaped_tick, ticks.func)
+
+
+def escaped_tick(func: Callable[[float, int | None], str], value: float, place: int | None) -> str:
+    return harmless(func(value, place))
 
 
 # -- axes --------------------------------------------------------------------------------------------------------------

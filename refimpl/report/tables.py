@@ -26,7 +26,7 @@ from refimpl.report.markdown import markdown_table
 from refimpl.report.times import step_times
 from refimpl.report.uncounted import Uncounted, uncounted
 from refimpl.slots.planner_only import PoolSearch
-from refimpl.text import counted, duration, size
+from refimpl.text import counted, duration, harmless, size
 
 WIDTH = 100  #: columns
 GAP = "  "  #: between two columns
@@ -81,6 +81,7 @@ class Table:
     numbers: frozenset[str] = field(default_factory=frozenset)  #: columns that are aligned on the right
     wraps: tuple[str, ...] = ()  #: columns that may break their lines
     note: str = ""  #: lines below
+    headings: bool = False  #: lines that others, indented, belong to are bold
 
     @classmethod
     def of(cls, title: str, rows: Iterable[Any], columns: Sequence[Column], note: str = "") -> Table:
@@ -106,24 +107,35 @@ class Table:
         """As plain text."""
         lines = [line for line, _ in self.lines(width)]
         notes = [line for note in self.note.splitlines() for line in textwrap.wrap(note, width)]
-        return "\n".join([self.title, "", *lines, *(["", *notes] if notes else [])]) + "\n"
+        return "\n".join([harmless(self.title), "", *lines, *(["", *notes] if notes else [])]) + "\n"
 
     def markdown(self) -> str:
         """Head and rows as Markdown."""
         return markdown_table(self.head, self.rows)
 
     def lines(self, width: int) -> list[tuple[str, bool]]:
-        """Head and rows, line by line, and whether a line is bold."""
-        widths = self._widths(width)
+        """Head and rows, line by line, and whether a line is bold; longer ones where `width` is below `least_width`."""
+        cells = self._cells()
+        widths = self._widths(cells, width)
         return [
-            (line, number == 0 or row[0] in ("total", "all"))
-            for number, row in enumerate([self.head, *self.rows])
+            (line, number == 0 or row[0] in ("total", "all") or (self.headings and row[0][:1] != " "))
+            for number, row in enumerate(cells)
             for line in self._row(row, widths)
         ]
 
-    def _widths(self, width: int) -> list[int]:
+    @property
+    def least_width(self) -> int:
+        """The columns that its lines need at least."""
+        widths = self._widths(self._cells(), 0)
+        return sum(widths) + len(GAP) * (len(widths) - 1)
+
+    def _cells(self) -> list[list[str]]:
+        """Head and rows, without what a terminal obeys."""
+        return [[harmless(cell, keep="") for cell in row] for row in (self.head, *self.rows)]
+
+    def _widths(self, cells: Sequence[Sequence[str]], width: int) -> list[int]:
         """Every column's: as wide as its widest cell; where that is too much, those that may wrap give way first."""
-        widths = [max(map(len, column)) for column in zip(self.head, *self.rows, strict=True)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         gaps = len(GAP) * (len(widths) - 1)
         wraps = [i for i, name in enumerate(self.head) if name in self.wraps]
         for columns in (wraps, range(len(widths))):
@@ -134,7 +146,7 @@ class Table:
     def _row(self, row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
         """One row: one line, or more where a cell wraps."""
         cells = [
-            [cell] if len(cell) <= width else textwrap.wrap(cell, width)
+            [cell] if len(cell) <= width else textwrap.wrap(cell, width, break_on_hyphens=False)
             for cell, width in zip(row, widths, strict=True)
         ]
         for parts in zip_longest(*cells, fillvalue=""):

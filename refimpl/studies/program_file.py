@@ -59,7 +59,7 @@ def outline(network: Network) -> str:
     """A hash of the network's tensors and calls: a program is for no other network of the same name."""
     tensors = [(tensor.name, tensor.nbytes) for tensor in (*network.managed, *network.resident)]
     steps = [[str(call) for call in step.calls] for step in network.steps]
-    return sha256(repr((tensors, steps)).encode()).hexdigest()[:16]
+    return sha256(repr((tensors, steps)).encode(errors="backslashreplace")).hexdigest()[:16]
 
 
 def document(program: Program) -> dict[str, Any]:

@@ -15,7 +15,6 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout, suppress
-from dataclasses import replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -440,30 +439,65 @@ def test_a_text_of_many_gigabytes_is_not_read(read: Callable[[str], Any], tmp_pa
     assert "it has 1 TiB; at most 256 MiB are read" in (refusal(lambda: read(str(tmp_path / "large"))) or "")
 
 
-def test_nothing_that_a_terminal_obeys_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name out of any file, in an error, in a table and in a document."""
+EVIL = "\x1b[2J\x9b31m\x1b]0;title\x07\u202e$x_$\udcff"
+OWN = """
+from dataclasses import replace
+import refimpl
+EVIL = {evil!r}
+def make(batch):
+    b = refimpl.Builder("net" + EVIL, (batch, 1, 8, 8))
+    b.conv(2, 3, pad=1, name="conv" + EVIL)
+    b.fc(3)
+    b.softmax()
+    return b.build()
+SETUP = replace(refimpl.presets.setup("vdnn-all"), name="-setup" + EVIL)
+"""
+
+
+@pytest.mark.slow
+def test_what_a_terminal_obeys_is_printed_escaped(
+    profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name out of any file, of a network, a layer, a setup or a machine: in an error, in a table, in a document, in
+    a picture, on a bar."""
     monkeypatch.chdir(tmp_path)
-    evil = "\x1b[2J\x9b31m\x1b]0;title\x07\u202e"
     learning = {"rate": 0.1, "base_rate": 0.01, "warmup_epochs": 5}
-    Path("tuned.json").write_text(json.dumps({"network": evil, "optimal_batch": 8, "learning": learning}))
-    Path("fates").write_text(f"conv1 {evil}\n")
-    profile = measure(tiny(), Cpu(), turns=1, limit_seconds=0.05)
-    replace(profile, device=evil).save("profile.json")
-    network = Path(f"{evil}.onnx".replace("/", ""))
+    Path("tuned.json").write_text(json.dumps({"network": EVIL, "optimal_batch": 8, "learning": learning}))
+    Path("fates").write_text(f"conv1 {EVIL}\n", errors="surrogateescape")
+    Path("profile.json").write_text(json.dumps(json.loads(profile) | {"device": EVIL}))
+    network, own = Path(f"{EVIL}.onnx".replace("/", "")), Path(f"{EVIL}.py")
     network.write_bytes(small().model("end").SerializeToString())
-    plan = ("plan", "lenet", "--batch", "2", "--machine")
+    own.write_text(OWN.format(evil=EVIL))
+    plan, mine = ("plan", "lenet", "--batch", "2", "--machine"), (f"{own}:make", "--batch", "2")
+    ours = ("--machine", "titan-x", "--policy", f"{own}:SETUP")
+    study = ("study", mine[0], "--batch", "2", "--machine", "titan-x", "--with", f"{own}:SETUP", "--points", "2",
+             "--effort", "1", "--jobs", "1")  # fmt: skip
     for line in (
         ("run", "lenet", "--tuned", "tuned.json"),
         (*plan, "titan-x", "--policy", "combined", "--set", "fates=fates"),
-        (*plan, "profile.json"),
-        (*plan, "profile.json", "--json"),
+        ("plan", "lenet", "--batch", "4", "--machine", "profile.json"),
+        ("plan", "lenet", "--batch", "4", "--machine", "profile.json", "--json"),
         ("summary", network),
         ("summary", network, "--json"),
-        ("summary", f"{evil}"),
-        ("plan", "lenet", "--batch", evil),
+        ("summary", f"{EVIL}"),
+        ("plan", "lenet", "--batch", EVIL),
+        ("summary", mine[0]),
+        ("plan", *mine, *ours, "--steps"),
+        *(("plan", *mine, *ours, "--draw", kind, "--picture", f"{kind}.svg") for kind in ("timeline", "memory")),
+        ("compare", *mine, *ours[:2], "--with", ours[3]),
+        ("export", *mine, *ours),
+        ("export", *mine, *ours, "--out", "script.py"),
+        (*study, "--out", "rows.jsonl", "--picture", "pareto"),
+        ("study", "rows.jsonl"),
+        ("study", "rows.jsonl", "--csv"),
+        *(("study", "rows.jsonl", "--draw", kind, "--picture", "drawn.svg") for kind in grid.KINDS),
     ):
-        out, err = io.StringIO(), io.StringIO()
+        out = io.StringIO()
+        err: Any = io.StringIO()
+        err.isatty = lambda is_study=line[0] == "study": is_study
         with redirect_stdout(out), redirect_stderr(err), suppress(SystemExit):
             main([*map(str, line)])
-        written = out.getvalue() + err.getvalue()
+        written = out.getvalue() + re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", err.getvalue()).replace("\r", "")
         assert written and not [letter for letter in written if not letter.isprintable() and letter != "\n"], line
+        assert "Error" not in written and "nothing to draw" not in written, (line, written[-600:])
+    compile(Path("script.py").read_text(), "script.py", "exec")

@@ -36,8 +36,9 @@ def test_a_number_apart_is_no_slip_unless_a_digit_is_missing(name: str, meant: s
 
 
 def test_a_text_from_a_file_is_cut_and_commands_no_terminal() -> None:
-    assert one_line("x" * 200) == one_line("x" * 201) == "x" * 200
-    assert one_line("a\n\tb\x1b[2J") == "a??b?[2J" and harmless("a\n\tb\x1b[2J") == "a\n\tb?[2J"
+    assert one_line("x" * 400) == "x" * 400 and one_line("x" * 401) == "x" * 400 + "…"
+    evil = "a\n\tb\x1b[2J\0\u202e\udcff"
+    assert one_line(evil) == r"a\n\tb\x1b[2J\x00\u202e\udcff" and harmless(evil) == "a\n\t" + one_line(evil[3:])
     assert shown("x" * 58) == repr("x" * 58) and shown("x" * 59) == "'" + "x" * 59 + "…"
 
 

@@ -217,12 +217,12 @@ def environment() -> str:
 def next_work(label: str, seconds: float = -1.0) -> None:
     """Name the work that this thread issues from now on, as findings show it, and set its seconds on the clock of
     events (by default a kernel takes what it took here)."""
-    _driver.emulated_next(label.encode(), seconds)
+    _driver.emulated_next(label.encode(errors="backslashreplace"), seconds)
 
 
 def announcement(label: str) -> Callable[[float], None]:
     """`next_work` with this label, as a function of the seconds alone that costs little."""
-    return partial(_driver.emulated_next, label.encode())
+    return partial(_driver.emulated_next, label.encode(errors="backslashreplace"))
 
 
 def pass_on(key: int) -> None:

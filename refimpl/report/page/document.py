@@ -150,4 +150,4 @@ def _columns(names: Sequence[str], rows: Rows) -> dict[str, list[Any]]:
 def packed(data: Mapping[str, Any]) -> str:
     """As text for the page's `unpack`: JSON, gzip, base64.  The same data give the same text."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+    return base64.b64encode(gzip.compress(text.encode(errors="backslashreplace"), mtime=0)).decode()

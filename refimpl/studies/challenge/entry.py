@@ -22,7 +22,7 @@ from refimpl.network import Network
 from refimpl.planner import Program, Setup, plan
 from refimpl.points.many_plans import Row
 from refimpl.studies.grid.rows import FIELDS, GridPoint, network_of, row
-from refimpl.text import RefimplError, one_line
+from refimpl.text import RefimplError
 
 AGAIN = 1.0  #: seconds between two looks at the time
 IDLE = 10  #: a plan that waits and computes nothing is ended after as many times its limit
@@ -105,7 +105,7 @@ def entered(asked: EntryQuestion, keep: Callable[[GridPoint, Program], None] | N
             why = own_code.suspected_error_line(error)
         else:
             raise
-    return dict.fromkeys(FIELDS) | point._asdict() | key | {"largest": False, "why": one_line(why)}
+    return dict.fromkeys(FIELDS) | point._asdict() | key | {"largest": False, "why": why}
 
 
 def proved_plan(

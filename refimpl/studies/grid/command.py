@@ -39,6 +39,7 @@ KINDS = {
     "memory": "slow-down over memory",
     "pareto": "one network: slow-down over budget, the best of each paper bold, and the bound",
 }
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  #: first letters of what a spreadsheet computes
 MOST_SHOWN = 60  #: rows in the table; the file has all
 BUDGETS = 12  #: of a network, where none are given
 EXAMPLE = 'networks = ["vgg16"]; setups = ["vdnn-dyn", "accudnn"]; machines = ["titan-x"]; budgets = [0.4, "8GiB"]'
@@ -195,8 +196,19 @@ def as_csv(rows: list[Row]) -> str:
     text = StringIO()
     lines = csv.DictWriter(text, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
     lines.writeheader()
-    lines.writerows(rows)
+    lines.writerows({name: cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
+
+
+def cell(value: object) -> object:
+    """A field's value; a text that a spreadsheet would take for a formula, and is no number, begins with a quote."""
+    if not isinstance(value, str) or value[:1] not in FORMULA:
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def table(rows: Sequence[Row]) -> Table:

@@ -32,7 +32,7 @@ from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.points.many_plans import Row
 from refimpl.studies.optimum.bound import lower_bound, single_step_bytes
 from refimpl.studies.optimum.setups import of_papers
-from refimpl.text import RefimplError, one_line, shown, size
+from refimpl.text import RefimplError, harmless, shown, size
 
 #: Field → what it is.  Bytes are whole numbers, times are seconds by the machine's model.
 FIELDS = {
@@ -168,9 +168,9 @@ def row(point: GridPoint, planned: Callable[[Network, Setup, Machine, int], Prog
         if isinstance(setup, Combined):  # what a search has adopted is proved
             program.verify()
     except DoesNotFit as error:
-        return made | {"fits": False, "why": one_line(str(error)), "planning_seconds": process_time() - began}
+        return made | {"fits": False, "why": harmless(str(error), keep=""), "planning_seconds": process_time() - began}
     except RefimplError as error:
-        return made | {"why": one_line(str(error))}
+        return made | {"why": harmless(str(error), keep="")}
     except (Exception, SystemExit) as error:
         if not own_code.raised(error):
             raise
@@ -252,7 +252,7 @@ def fingerprint(program: Program) -> str:
     """A hash of a program's instructions; two programs that differ in an address have two."""
     digest = hashlib.sha256()
     for instruction in program.instructions:
-        digest.update(repr(instruction).encode())
+        digest.update(repr(instruction).encode(errors="backslashreplace"))
     return digest.hexdigest()[:16]
 
 

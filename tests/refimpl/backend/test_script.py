@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -352,6 +353,24 @@ def alike() -> Network:
     b.fc(3, name="memory")
     b.softmax()
     return b.build()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_the_names_python_parses_the_script(seed: int) -> None:
+    """NUL, escapes, quotes, line ends, half a surrogate: of a network, its layers, a setup and a command."""
+    random = Random(seed)
+
+    def drawn(most: int) -> str:
+        return "".join(random.choices("ab\0\x1b\x9b\r\n\"'\\\u2028\u202e\udcff${}# -é", k=random.randrange(1, most)))
+
+    b = Builder(drawn(400), (2, 1, 4, 4))
+    b.conv(2, 3, pad=1, name=f"c{drawn(200)}")
+    b.fc(3, name=f"f{drawn(20)}")
+    b.softmax()
+    made = dataclasses.replace(presets.setup("vdnn-all"), name=drawn(200))
+    text = written_out(plan(b.build(), made, H100, 1 << 26), f"refimpl export {drawn(400)}")
+    text.encode()
+    assert text.replace("\n", "").isprintable() and ast.get_docstring(ast.parse(text))
 
 
 def test_names_of_layers_that_are_one_identifier_stay_apart() -> None:

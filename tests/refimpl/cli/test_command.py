@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ import refimpl
 from kernels.checks.arguments import KernelError
 from refimpl import __version__
 from refimpl.backend import DeviceFailed
-from refimpl.cli import COMMANDS, main, status_of
+from refimpl.cli import COMMANDS, main, status_of, terminal
 from refimpl.cli.parser import GONE, Fail
 from refimpl.cli.terminal import print_json
 from refimpl.studies.bench import command as bench
@@ -98,6 +99,20 @@ def test_every_command_explains_itself_within_100_columns(
     assert "usage: refimpl" in said.out and max(map(len, said.out.splitlines())) <= 100
     if name != "demo":
         assert "examples:" in said.out
+
+
+@pytest.mark.parametrize("words", ["list presets", "list machines", "summary lenet", "plan lenet --machine titan-x"])
+def test_a_table_fits_its_terminal_or_says_how_wide_it_is(
+    refimpl: Command, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "WIDTH", 20)
+    narrow = refimpl(*words.split()).out
+    needed = re.findall(r"is (\d+) columns wide, and the terminal has 20", " ".join(narrow.split()))
+    assert "…" not in narrow and (needed or words == "list presets")
+    if needed:
+        monkeypatch.setattr(terminal, "WIDTH", max(map(int, needed)))
+        wide = refimpl(*words.split()).out
+        assert "columns wide" not in wide and max(map(len, wide.splitlines())) <= 100
 
 
 def test_an_option_that_went_names_its_successor(wrong: Wrong) -> None:

@@ -14,6 +14,7 @@ import pytest
 import refimpl
 from refimpl import cli
 from refimpl.points.many_plans import Row
+from refimpl.studies.grid.command import as_csv
 from refimpl.studies.grid.grid import study
 from refimpl.studies.grid.rows import FIELDS, GridPoint, fingerprint
 
@@ -40,9 +41,10 @@ def test_a_row_for_each_point_of_the_product_in_its_order() -> None:
 
 def test_what_does_not_fit_and_what_is_refused_have_rows_that_say_why() -> None:
     tight, wrong = study(
-        wanted=[GridPoint("tiny-vgg", "baseline", "titan-x", "0.2"), GridPoint("tiny-vgg", "x", "titan-x")]
+        wanted=[GridPoint("tiny-vgg", "vdnn-all", "titan-x", "45%"), GridPoint("tiny-vgg", "x", "titan-x")]
     )
     assert tight["fits"] is False and "does not fit" in tight["why"] and tight["seconds"] is None
+    assert tight["why"].endswith("256 KiB of gradient maps")  # whole: what fills the device is at the end
     assert wrong["fits"] is None and "'x'" in wrong["why"]
 
 
@@ -140,6 +142,10 @@ def test_rows_as_csv(all_kinds: tuple[Path, list[Row]], capsys: Any) -> None:
     found = list(csv.DictReader(StringIO(capsys.readouterr().out)))
     assert [[*one] for one in found] == [[*FIELDS]] * len(rows)
     assert sorted(one["program"] for one in found) == sorted(one["program"] or "" for one in rows)
+    texts = ("-x", "=1+1", "@x", "\t=1", "-1", "+1e-3", "x=y", "", -1, None)
+    given = [{"key": "1", "setup": value} for value in texts]
+    shown = [line["setup"] for line in csv.DictReader(StringIO(as_csv(given)))]
+    assert shown == ["'-x", "'=1+1", "'@x", "'\t=1", "-1", "+1e-3", "x=y", "", "-1", ""]
 
 
 @pytest.mark.parametrize(
