@@ -71,7 +71,7 @@ setup(
         "tutorials": [*NOTEBOOKS, *CU13],
         "tutorials12": [*NOTEBOOKS, *CU12],
     },
-    entry_points={"console_scripts": ["refimpl = refimpl.cli:main"]},
+    entry_points={"console_scripts": ["refimpl = refimpl.__main__:main"]},
     classifiers=[
         "License :: OSI Approved :: MIT License",
         "Programming Language :: Python :: 3",

@@ -15,15 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from refimpl.backend.npz import Damaged, read_arrays
+from refimpl.backend.npz import Damaged, TooLarge, read_arrays
 from refimpl.backend.run_errors import CheckpointError, RunError
 from refimpl.backend.schedules import Schedule
 from refimpl.files import replacing
 from refimpl.network import Network
 from refimpl.network.initial_state import state_tensors
-from refimpl.text import shown
+from refimpl.text import shown, size
 
 FORMAT = 2
+MORE = 64 << 10  #: bytes of a tensor's header and of what `about` has of it, and of the rest of `about`, at most
 ABOUT = "about"  #: no tensor of a state is named so: their names have a dot
 
 FLOAT = float(np.finfo(np.float32).max)
@@ -62,14 +63,22 @@ def write(
         raise CheckpointError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-def _opened(path: str | Path) -> tuple[dict[str, Any] | None, dict[str, np.ndarray]]:
-    """What a file says of itself (None: it is not a checkpoint), and its arrays.  Raises a `CheckpointError`."""
+def _opened(path: str | Path, network: Network) -> tuple[dict[str, Any] | None, dict[str, np.ndarray]]:
+    """What a file says of itself (None: it is not a checkpoint), and its arrays.  Raises a `CheckpointError`, before
+    anything is unpacked if that is much more than a state of this network."""
+    state = state_tensors(network)
+    most = sum(tensor.nbytes for tensor in state) + MORE * (len(state) + 1)
     try:
-        arrays = read_arrays(path)
+        arrays = read_arrays(path, most)
     except FileNotFoundError:
         raise CheckpointError(f"there is no checkpoint {path}") from None
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
+    except TooLarge as error:
+        raise CheckpointError(
+            f"{path} unpacks to {size(error.held)}, and a checkpoint of {network.name} has at most {size(most)}: "
+            "it is of another network, or damaged"
+        ) from None
     except Damaged as error:
         raise _damaged(path, error) from None
     if ABOUT not in arrays:
@@ -89,7 +98,7 @@ def _damaged(path: str | Path, why: object) -> CheckpointError:
 
 def read(path: str | Path, network: Network) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """State and settings of a checkpoint that is complete and belongs to this network."""
-    about, arrays = _opened(path)
+    about, arrays = _opened(path, network)
     if about is None:
         raise CheckpointError(f"{path} is not a checkpoint: it has no {ABOUT!r}")
     if about.get("format") != FORMAT:
@@ -113,7 +122,7 @@ def read(path: str | Path, network: Network) -> tuple[dict[str, np.ndarray], dic
 
 def algorithms(path: str | Path, network: Network) -> dict[str, str] | None:
     """The algorithms that a checkpoint's state was trained with, by the names of calls; None: it is no checkpoint."""
-    about, _ = _opened(path)
+    about, _ = _opened(path, network)
     return None if about is None else _algorithms(path, about, network)
 
 

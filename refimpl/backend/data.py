@@ -27,6 +27,7 @@ from refimpl.backend.npz import Damaged, read_arrays
 from refimpl.backend.run_errors import DataError as DataError
 from refimpl.backend.windows import SyntheticTokens
 from refimpl.backend.windows import text_windows as text_windows  # data.text_windows
+from refimpl.machine.here import memory_bytes
 from refimpl.network import Network
 from refimpl.network.kinds import Target
 from refimpl.text import counted, one_line
@@ -366,7 +367,7 @@ def raw_arrays(path: str | Path) -> dict[str, np.ndarray]:
             raise DataError(f"{path} holds a single array; save both: {SAVE}")
         if magic[:2] != b"PK":
             raise DataError(f"{path} is not an .npz file; create one with {SAVE}")
-        return {one_line(name): array for name, array in read_arrays(path).items()}
+        return {one_line(name): array for name, array in read_arrays(path, memory_bytes()).items()}
     except FileNotFoundError:
         raise DataError(f"there is no file {path}") from None
     except OSError as error:

@@ -49,7 +49,7 @@ def launched() -> Launched | None:
     """The launcher of this process and others; None: it is started alone."""
     for start, by in LAUNCHERS.items():
         rank, size = (os.environ.get(f"{start}_{name}", "") for name in ("RANK", "SIZE"))
-        if rank.isdecimal() and size.isdecimal() and int(size) > 1:
+        if all(re.fullmatch("[0-9]{1,9}", number) for number in (rank, size)) and int(size) > 1:
             return Launched(by, int(rank), int(size))
     return None
 

@@ -26,7 +26,7 @@ import pytest
 
 import refimpl
 from refimpl.accudnn.tuner import warmed_up
-from refimpl.backend import checkpoint
+from refimpl.backend import checkpoint, data
 from refimpl.backend.data import load_npz
 from refimpl.cli import main, status_of
 from refimpl.cli.tuned_file import TunedFile, tuned_file
@@ -45,6 +45,7 @@ from refimpl.studies.challenge.point_set import BestKnown, ChallengePoint
 from refimpl.studies.grid import command as grid
 from refimpl.studies.transformers import command as transformers
 from refimpl.studies.transformers.outcomes import questions
+from tests.messages import lacks
 from tests.refimpl.damage import archive, damaged_bytes, damaged_csv, damaged_json, members, npy
 from tests.refimpl.importing.onnx_files import small
 
@@ -194,6 +195,22 @@ def test_archives_whose_checksums_are_right_load_no_other_weights(saved: Saved, 
     outcomes = Counter(saved.outcome(damaged_archive(saved.content, Random(seed))) for seed in range(count))
     print(f"{count} damaged archives: {dict(outcomes)}")
     assert outcomes["refused"] > count / 2
+
+
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint or data, by what the archive's own directory says."""
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as made, made.open("images.npy", "w") as member:
+        for _ in range(64):
+            member.write(bytes(1 << 20))
+    saved.path.write_bytes(bomb.getvalue())
+    assert len(bomb.getvalue()) < 1 << 17
+    monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: pytest.fail("it is unpacked"))
+    monkeypatch.setattr(data, "memory_bytes", lambda: 63 << 20)
+    for read in (checkpoint.read, checkpoint.algorithms):
+        said = refusal(lambda read=read: read(saved.path, saved.network)) or ""  # type: ignore[misc]
+        assert lacks(said, saved.path, "64 MiB", "tiny") == []
+    assert lacks(refusal(lambda: load_npz(saved.path)) or "", saved.path, "64 MiB", "63 MiB") == []
 
 
 @amounts

@@ -12,6 +12,7 @@ next launch for a while before it sleeps, and a launch does not wait for threads
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -44,7 +45,7 @@ def cores() -> int:
 def thread_count() -> int:
     """Threads that kernels run on: REFIMPL_THREADS, or one a core."""
     wanted = os.environ.get("REFIMPL_THREADS") or str(cores())
-    if not (wanted.isascii() and wanted.isdigit() and 1 <= int(wanted[:9]) <= MOST_THREADS):
+    if not (re.fullmatch("[0-9]{1,9}", wanted) and 1 <= int(wanted) <= MOST_THREADS):
         raise ThreadsError(f"REFIMPL_THREADS is {wanted[:40]!r}; give a whole number from 1 to {MOST_THREADS}")
     return int(wanted)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -71,7 +72,7 @@ def start(races: str | None = None) -> None:
         _hook_numba(library)
         _driver = library
         name, _, seed = (os.environ.get("REFIMPL_ORDER") or "late").partition(":")
-        order(name, int(seed or 0))
+        order(name, seed or 0)
         races = races or os.environ.get("REFIMPL_RACES")
         if steps := os.environ.get("REFIMPL_STEPS"):
             most_steps(steps)
@@ -87,8 +88,8 @@ def most_steps(number: int | str) -> None:
     A kernel without an end ends so, and one in which a thread waits in a loop for another one, which does not run
     meanwhile.  By default 2^30, which takes this computer some seconds; REFIMPL_STEPS sets it.
     """
-    if not str(number).isdecimal() or not 0 < int(number) < 1 << 48:
-        raise EmulationError(f"REFIMPL_STEPS is {number!r}; give a whole number of at least 1")
+    if not re.fullmatch("[0-9]{1,15}", str(number)) or not 0 < int(number) < 1 << 48:
+        raise EmulationError(f"REFIMPL_STEPS is {str(number)[:40]!r}; give a whole number from 1 to 2^48 - 1")
     _driver.emulated_set_steps(ctypes.c_uint64(int(number)))
 
 
@@ -151,7 +152,7 @@ def register(library: Any, kernel: Any, drop_stop: int | None = None) -> None:
     image = kernel._codelibrary.get_cubin().code
     status = library.emulated_register(
         image, ctypes.c_uint64(len(image)), kernel.entry_name.encode(), name.encode(),
-        str(paths[0]).encode(), str(paths[-1]).encode(), len(arrays),
+        os.fsencode(paths[0]), os.fsencode(paths[-1]), len(arrays),
         numbers(*(parameter for parameter, _, _ in arrays)), numbers(*(axes for _, axes, _ in arrays)),
         (ctypes.c_char_p * max(1, len(arrays)))(*(array.encode() for _, _, array in arrays)),
     )  # fmt: skip
@@ -196,14 +197,18 @@ def forgive() -> list[str]:
     return found
 
 
-def order(name: str, seed: int = 0) -> None:
+def order(name: str, seed: int | str = 0) -> None:
     """Choose one of `ORDERS`, and the seed of what is drawn; a seed other than 0 also draws the order of blocks and of
     threads between barriers."""
     if name not in ORDERS:
         raise EmulationError(f"there is no order {name!r}; give one of {', '.join(ORDERS)}")
+    if not re.fullmatch("[0-9]{1,18}", str(seed)):
+        raise EmulationError(
+            f"the seed of REFIMPL_ORDER is {str(seed)[:40]!r}; give a whole number of 18 digits at most"
+        )
     global _order
-    _driver.emulated_order(ORDERS.index(name), ctypes.c_uint64(seed))
-    _order = f"{name}:{seed}" if seed else name
+    _driver.emulated_order(ORDERS.index(name), ctypes.c_uint64(int(seed)))
+    _order = f"{name}:{seed}" if int(seed) else name
 
 
 def environment() -> str:

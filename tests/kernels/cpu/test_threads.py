@@ -127,7 +127,7 @@ def test_an_array_that_cannot_be_written_is_refused() -> None:
 
 
 def test_a_wrong_number_of_threads_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    for text in ("x", "0", "-1", "1.5", "9" * 400, "²"):
+    for text in ("x", "0", "-1", "1.5", "9" * 400, "1" + "0" * 5000, "0" * 5000 + "1", "²"):
         monkeypatch.setenv("REFIMPL_THREADS", text)
         with raises_naming(threads.ThreadsError, "REFIMPL_THREADS", 1, 1024):
             threads.thread_count.__wrapped__()

@@ -129,7 +129,7 @@ def test_recursion_computes_and_too_deep_recursion_is_found() -> None:
     assert "calls itself more than 128 deep" in finding
 
 
-@pytest.mark.parametrize("text", ["0", "-3", "many", "1.5", str(1 << 60)])
+@pytest.mark.parametrize("text", ["0", "-3", "many", "1.5", str(1 << 60), "9" * 5000])
 def test_a_limit_that_is_no_number_of_steps_is_refused(text: str) -> None:
     with pytest.raises(emulated.EmulationError, match="REFIMPL_STEPS is"):
         emulated.most_steps(text)

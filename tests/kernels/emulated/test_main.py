@@ -180,6 +180,9 @@ def test_orders_and_searches_that_are_not_there_are_refused(monkeypatch: pytest.
         emulated.order("lately")
     with raises_naming(emulated.EmulationError, "races are searched for first, always, never", "'seldom'"):
         emulated.start("seldom")
+    for seed in ("x", "9" * 5000):
+        with raises_naming(emulated.EmulationError, "REFIMPL_ORDER", 18):
+            emulated.order("early", seed)
     before = emulated._order
     name, _, seed = before.partition(":")
     try:

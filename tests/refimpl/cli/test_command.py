@@ -115,6 +115,36 @@ def test_a_table_fits_its_terminal_or_says_how_wide_it_is(
         assert "columns wide" not in wide and max(map(len, wide.splitlines())) <= 100
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["plan lenet --batch {}", "plan lenet --step {}", "compare lenet --batch 2 --with vdnn-all --budget {}",
+     "summary resnet:{}", "export lenet --schedule constant,warmup:{}", "list {}", "plan lenet --set effort={}",
+     "study {}.jsonl", "plan {}.onnx", "plan {}.py:make"],
+)  # fmt: skip
+def test_a_number_of_5000_digits_and_half_a_surrogate_are_one_line(refimpl: Command, words: str) -> None:
+    """Python makes an int of 4,300 digits at most; a path that is no UTF-8 has such letters."""
+    for value in ("9" * 5000, "-" + "9" * 5000, "\udcff"):
+        said = refimpl(*words.format(value).split())
+        assert said.status in (0, 2) and said.err.count("\n") == (said.status == 2) and "Error:" not in said.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["refimpl.cli", "refimpl.cli.parser", "refimpl.cli.lists"])
+def test_ctrl_c_while_the_command_is_imported_is_one_line(tmp_path: Path, module: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text(f"""
+import sys
+class Interrupted:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+""")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    for command in (["-m", "refimpl"], ["-c", "import sys; from refimpl.__main__ import main; sys.exit(main())"]):
+        done = subprocess.run([sys.executable, *command, "list"], env=environment, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (130, "refimpl: interrupted\n")
+
+
 def test_an_option_that_went_names_its_successor(wrong: Wrong) -> None:
     for name, now in GONE.items():
         assert lacks(wrong("run", "lenet", name, 1), f"{name} is now {now}") == []

@@ -57,6 +57,7 @@ def test_the_rough_cpu_grows_with_its_cores(monkeypatch: pytest.MonkeyPatch) -> 
         ({"PMI_RANK": "0", "PMI_SIZE": "1"}, None),  # alone
         ({"PMI_RANK": "0"}, None),
         ({"PMI_RANK": "-1", "PMI_SIZE": "2"}, None),
+        ({"PMI_RANK": "0", "PMI_SIZE": "9" * 5000}, None),
         ({"PMI_RANK": "1", "PMI_SIZE": "two"}, None),
     ],
 )
