@@ -232,8 +232,8 @@ class _Writer:
             imports.insert(2, "import math")
         title = f"{self.network.name}, batch {self.network.batch}, under {program.setup.name}"
         fields = {
-            "title": escaped(textwrap.fill(f"{title}: one iteration of training written out.", WIDTH - 3)),
-            "about": escaped(textwrap.fill(about, WIDTH)),
+            "title": docstring(f"{title}: one iteration of training written out.", WIDTH - 3),
+            "about": docstring(about, WIDTH),
             "imports": "\n".join(imports) + "\n",
             **self._cuda(len(streams)),
             **self._learning(learning, schedule),
@@ -492,9 +492,10 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def escaped(text: str) -> str:
-    """A text inside of a docstring."""
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+def docstring(text: str, width: int) -> str:
+    """A text inside of a docstring, in lines; a path is never broken."""
+    lines = textwrap.fill(text, width, break_on_hyphens=False, break_long_words=False)
+    return lines.replace("\\", "\\\\").replace('"', '\\"')
 
 
 @functools.cache
