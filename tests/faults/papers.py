@@ -184,9 +184,9 @@ FAULTS = (
     ),
     Fault(
         "a fate may drop the batch",
-        "refimpl/combined/fates.py",
-        'word in ("drop", "again"):\n',
-        'word == "again":\n',
-        "tests/refimpl/combined",
+        "refimpl/slots/context.py",
+        'return tensor.kind != "input" and ',
+        "return ",
+        "tests/refimpl/combined/test_file.py",
     ),
 )
