@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # Processes that a test starts import this tree, whatever their folder.
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,10 +31,11 @@ gc.disable()
 # Plans do not depend on how fast this machine is: `here` is the rough model, and nothing is measured.
 os.environ["REFIMPL_CALIBRATE"] = "0"
 
-# No deadline: the first example of a test may compile a kernel.  The suite draws the same examples every time, few of
-# them where an emulated GPU runs each; a campaign draws new ones.
-settings.register_profile("suite", deadline=None, max_examples=30, derandomize=True)
-settings.register_profile("emulated", deadline=None, max_examples=5, derandomize=True)
+# No deadline: the first example of a test may compile a kernel, and a busy machine may draw slowly.  The suite draws
+# the same examples every time, few of them where an emulated GPU runs each; a campaign draws new ones.
+PATIENT: Any = {"deadline": None, "derandomize": True, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("suite", max_examples=30, **PATIENT)
+settings.register_profile("emulated", max_examples=5, **PATIENT)
 settings.register_profile("campaign", deadline=None, max_examples=1000, print_blob=True)
 
 
