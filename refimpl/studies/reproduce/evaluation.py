@@ -108,7 +108,7 @@ def values(published: Published, ours: float) -> tuple[str, str]:
     """Both with their unit: the published one as it was given, ours with as many digits, four at least."""
     theirs = f"{published.value:.10g}"
     digits = max(4, sum(map(str.isdigit, theirs.lstrip("0."))), len(str(int(ours))))
-    more = "> " if published.above else ""
+    more = "> " if published.above else "≤ " if published.at_most else ""
     return f"{more}{theirs} {published.unit}".strip(), f"{ours:.{digits}g} {published.unit}".strip()
 
 
@@ -120,7 +120,8 @@ def _met(figures: Sequence[Reproduced]) -> str:
     counts = ["counts exactly"] if any(within == 0 for within, _ in limits) else []
     close = [f"within {', '.join([*words, *own, *counts])}"] if limits else []
     more = ["above the published figure where that has a >"] if any(f.published.above for f in figures) else []
-    return f"met: {'; '.join([*close, *more])}."
+    less = ["at or below it where it has a ≤"] if any(f.published.at_most for f in figures) else []
+    return f"met: {'; '.join([*close, *more, *less])}."
 
 
 def _limit(within: float, unit: str) -> str:

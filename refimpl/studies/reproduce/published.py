@@ -45,6 +45,7 @@ class Published:
         None  #: where a share would be too generous: how far ours may be off, in the figure's unit (of "%": points)
     )
     above: bool = False  #: published as "more than": every larger figure meets it
+    at_most: bool = False  #: published as enough: every smaller figure meets it, too
     in_medians: bool = True  #: not what repeats another line's figure, nor a limit that is kept or not
     of: Quantity | None = None  #: of a share or a ratio: the quantity; else the unit says it
 
@@ -71,6 +72,8 @@ class Reproduced:
         within = self.published.within
         if self.published.above:
             return self.ours > self.published.value
+        if self.published.at_most and self.ours <= self.published.value:
+            return True
         return abs(self.deviation) <= CLOSE if within is None else abs(self.ours - self.published.value) <= within
 
 

@@ -1,16 +1,16 @@
 """AccUDNN's evaluation, part by part, planned and simulated: the abstracts' claims in every reading, and ours.
 
-`published.json` has the figures of the abstracts (P), all about ResNet-152.  Nothing else of the paper could be read.
-They do not say which GPU, link or network these hold for, nor the batches, nor how Caffe's memory is counted.  Each
-figure is therefore shown in every reading, and none is chosen by its fit.  "Without loss of speed" is a figure too: an
-iteration in 8 GB over the one with unlimited memory.  In the reading that has it, 1.9 is 7.7 over the same number, so
-no median counts it.
+`published.json` has the figures of the abstracts (P).  arXiv's are about ResNet-152; ICCD's 1.9 names no network,
+and is taken to be.  Nothing else of the paper could be read: not which GPU or link these hold for, nor the batches, nor
+how Caffe's memory is counted.  Each figure is therefore shown in every reading.  None is chosen by its fit but in
+`together`.  "Without loss of speed" is no figure: it is how the memory is found, and 8 GB is met by all that need less.
 
 memory    how little memory ResNet-152 needs for at most 1 % less speed, from a batch that needs 24 GB otherwise: the
           smallest one by each accounting, so that both figures follow from one free number
 batch     in 12 GB, the efficiency-optimal batch over the largest one of each accounting
 cluster   images a second of 8 GPUs over one, without optimised communication
-together  all four claims in one reading, with one free number: the link
+together  the claims about speed in one reading, with one free number: the link
+accuracy  a small network trained with its base batch and with the tuned one
 prefetch  the same maps leave; when are they prefetched?
 """
 
@@ -38,6 +38,8 @@ from refimpl.planner import Context, Program, Setup, plan
 from refimpl.report.tables import Column, Table, in_units, plain
 from refimpl.slots.baseline import LayerWise, NoPrefetch
 from refimpl.slots.questions import BoundPrefetch, Prefetch
+from refimpl.studies.reproduce.accudnn.accuracy import TABLE as ACCURACY_TABLE
+from refimpl.studies.reproduce.accudnn.accuracy import accuracy
 from refimpl.studies.reproduce.evaluation import GIB, NETWORK, Part, one_table, titled
 from refimpl.studies.reproduce.pictures import Datum, Marks
 from refimpl.studies.reproduce.published import Figures, Found, Published, Reproduced, Watch
@@ -216,6 +218,10 @@ def cluster(watch: Watch) -> Found:
                 if workers.speedup:
                     figure = read("cluster", f"{link}, over caffe-bvlc")
                     figures.append(Reproduced(figure, workers.speedup, over))
+                if workers.speedup and workers.baseline_speedup:
+                    figure, better = read("scaled", link), workers.speedup / workers.baseline_speedup
+                    beside = f"{workers.speedup:.2f} over the {workers.baseline_speedup:.2f} of 8 of Caffe's"
+                    figures.append(Reproduced(figure, better, beside))
     return Found(figures, rows)
 
 
@@ -245,7 +251,7 @@ CLUSTER_TABLE = one_table(
 )  # fmt: skip
 
 
-# -- all four claims together ------------------------------------------------------------------------------------------
+# -- the claims about speed together -----------------------------------------------------------------------------------
 
 SCALING = (
     FIGURES.one("cluster").value / FIGURES.one("scaled").value
@@ -267,36 +273,29 @@ def link_for(scaling: float, seconds: float, nbytes: int, workers: int = 8) -> f
 
 
 def together(watch: Watch) -> Found:
-    """The four claims, where the baseline's 8 GPUs scale as the abstracts' quotient says.
+    """The claims about speed, where the baseline's 8 GPUs scale as the abstracts' quotient says.
 
-    A GPU and a Caffe: a link is fitted to the baseline's scaling, everything else follows.
+    A GPU and a Caffe: a link is fitted to the baseline's scaling, everything else follows.  What the same reading makes
+    of the memory is in `memory`.
     """
     figures = []
     for gpu in GPUS:
         watch(gpu)
-        found, machine = tuned(gpu), MACHINES[gpu]
+        found = tuned(gpu)
         optimal = optimum(fitting(found.curve), "single")  # of the batches within 1 % of the best the smallest
         tuned_point = next(one for one in found.curve if one.batch == optimal)
         for name in ("caffe-bvlc", "caffe-lean"):
             before = found.accountings[name].point
-            held = first_above(BEFORE_GB * GIB, ACCOUNTINGS[name], machine)
-            network = build(TRAINED, held)
-            within = attempt(network, ACCUDNN, machine, 8 * GIB)
-            whole = unlimited_baseline(network, machine).planned_seconds
             if not (before.seconds and before.images_a_second and tuned_point.seconds):
                 continue
             link = link_for(SCALING, before.seconds, sum(gradient.nbytes for gradient in before.gradients))
             seconds = Cluster(8, link, overlap=False).iteration(tuned_point.seconds, tuned_point.gradients)
             speedup = 8 * optimal / seconds / before.images_a_second
             how = f"{name}, {gpu}, together"
-            if within is not None:
-                ratio = within.planned_seconds / whole
-                figures.append(Reproduced(read("lossless", how), ratio, f"{held} images"))
             note = f"with a link of {link / 1e9:.2f} GB/s, fitted to {SCALING:.2f} for the baseline's 8"
             figures += [
                 Reproduced(read("batch", how), optimal / before.batch, f"{optimal} images over {before.batch}"),
                 Reproduced(read("cluster", how), speedup, note),
-                Reproduced(read("scaled", how), speedup / SCALING, "the line above over the same number"),
             ]
     return Found(figures, [])
 
@@ -404,7 +403,8 @@ PARTS = (
          units="GB: 2^30 bytes."),
     Part("batch", "the efficiency-optimal batch over each baseline's", len(GPUS), batch, BATCH_TABLE),
     Part("cluster", "8 GPUs over one", len(GPUS), cluster, CLUSTER_TABLE),
-    Part("together", "all four claims in one reading, with one free number", len(GPUS), together),
+    Part("together", "the claims about speed in one reading, with one free number", len(GPUS), together),
+    Part("accuracy", "the digits with the base batch and the tuned one", 4, accuracy, ACCURACY_TABLE),
     Part("prefetch", "when the same maps are prefetched", len(CASES), prefetch, prefetch_tables, PREFETCH_PICTURE,
          beside=False),
 )  # fmt: skip

@@ -125,6 +125,8 @@ def capacity(watch: Watch = lambda name: None) -> Found:
     """The published figures with ours, and all rows."""
     found = list(rows(watch))
     figures = [Reproduced(row.published, row.largest, note(row)) for row in found if row.published is not None]
+    others = max(FIGURES.data["deepest of others"])
+    figures.append(Reproduced(FIGURES.one("deeper"), found[-1].largest / others, f"over {others} layers, published"))
     watch("ResNet2500")
     return Found([*figures, resnet2500()], found)
 

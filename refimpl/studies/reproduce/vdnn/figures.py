@@ -19,13 +19,17 @@ The conventions, the same for every network (C: a fit to the published savings, 
   the first fully connected layer on).
 - Savings are shares of the network-wide total, classifier and the largest workspace of the fastest algorithms included.
 - An oracle is the same GPU with memory enough for everything; performance is its time over the policy's.
+
+When the dynamic policy takes "no offload" is read in two ways.  Ours: where it fits, released layer by layer.  Network-
+wide: where everything allocated once fits.  Only so are the four networks of six without an offload those that the
+paper's policy takes none for, as recalled.  A figure that the second reading changes has a line for it, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from statistics import mean
 
 from refimpl.machine import MACHINES, Machine
@@ -38,7 +42,7 @@ from refimpl.report.tables import Column, Table, in_units, percent
 from refimpl.slots.baseline import NoOffload
 from refimpl.studies.reproduce.evaluation import NETWORK, Part, one_table, titled
 from refimpl.studies.reproduce.pictures import Datum, Marks
-from refimpl.studies.reproduce.published import Figures, Found, Reproduced, Watch, sized
+from refimpl.studies.reproduce.published import Figures, Found, Published, Reproduced, Watch, sized
 from refimpl.text import size
 from refimpl.vdnn.offload import ALL, CONV, LITERAL
 from refimpl.vdnn.presets import MEMORY, PERFORMANCE, VDNN_DYN, static
@@ -63,7 +67,8 @@ POLICIES: dict[str, Setup] = {
 }
 #: Bytes of the pool, where all of the GPU's memory has bytes enough and no hole that is large enough.
 POOLS = {("vgg16", 256, "conv (m)"): 11904 << 20}
-PAPER_TAKES = "conv (p)"  #: the paper's dyn on VGG-16(128), recalled; ours takes none (p), which fits
+#: What the dynamic policy takes where the network-wide test refuses "no offload".
+OFFLOADING = replace(VDNN_DYN, candidates=tuple(one for one in VDNN_DYN.candidates if one.offload != NoOffload()))
 
 
 @dataclass(frozen=True)
@@ -187,6 +192,32 @@ def row_of(rows: Iterable[VdnnRow], network: str, batch: int, policy: str) -> Vd
     return next(row for row in rows if (row.network, row.batch, row.policy) == (network, batch, policy))
 
 
+@cache
+def read_network_wide(row: VdnnRow) -> VdnnRow:
+    """A row of the dynamic policy, if it takes "no offload" only where everything allocated once fits."""
+    if row.adopted != ORACLE.name or row.network_wide_bytes <= TITAN_X.memory_bytes:
+        return row
+    return Oracle(build(row.network, row.batch)).under(row.policy, OFFLOADING)
+
+
+def read_twice(
+    figure: Published, rows: Sequence[VdnnRow], value: Callable[[Sequence[VdnnRow]], tuple[float, str]]
+) -> list[Reproduced]:
+    """A figure of the dynamic policy in both readings; the second only where it is another number.
+
+    Args:
+        figure: the published one.
+        rows: of the dynamic policy.
+        value: from rows ours, and a note.
+    """
+    (ours, note), (other, beside) = value(rows), value([*map(read_network_wide, rows)])
+    found = [Reproduced(figure, ours, note)]
+    if other != ours:
+        again = replace(figure, what=f"{figure.what}; none (p) tested network-wide")
+        found.append(Reproduced(again, other, beside))
+    return found
+
+
 def of_policy(policy: str, rows: Iterable[VdnnRow]) -> tuple[list[VdnnRow], str]:
     """A policy's rows, and the networks that do not fit under it."""
     mine = [row for row in rows if row.policy == policy]
@@ -222,13 +253,12 @@ def memory(watch: Watch) -> Found:
     figures.append(Reproduced(FIGURES.one("peak"), middle.peak_bytes / GB, note))
     for policy, theirs in FIGURES.by_two("mean saved").items():
         mine, misfits = of_policy(policy, rows)
+        note = f"{misfits}, which does not fit, on a larger GPU" if misfits else ""
         for what, figure in theirs.items():
-            note = f"{misfits}, which does not fit, on a larger GPU" if misfits else ""
             if policy == "dyn":
-                as_paper = [row_of(rows, "vgg16", 128, PAPER_TAKES) if titled(row) == "vgg16(128)" else row
-                            for row in mine]  # fmt: skip
-                note = f"with {PAPER_TAKES} on vgg16(128), as in the paper, it is {mean_saving(as_paper, what):.1f}"
-            figures.append(Reproduced(figure, mean_saving(mine, what), note))
+                figures += read_twice(figure, mine, partial(saving_and_taken, what=what))
+            else:
+                figures.append(Reproduced(figure, mean_saving(mine, what), note))
     for key, figure in FIGURES.by("features").items():
         name, batch = sized(key)
         total, without = row_of(rows, name, batch, "dyn").network_wide_bytes, classifier_bytes(build(name, batch))
@@ -241,6 +271,15 @@ def memory(watch: Watch) -> Found:
 def mean_saving(rows: Iterable[VdnnRow], what: str) -> float:
     """Per cent of the peak, or of the average memory."""
     return float(100 * mean(getattr(row, f"{what}_saving") for row in rows))
+
+
+def saving_and_taken(rows: Sequence[VdnnRow], what: str) -> tuple[float, str]:
+    return mean_saving(rows, what), taken(rows)
+
+
+def taken(rows: Iterable[VdnnRow]) -> str:
+    """The networks that are offloaded, and by which of the dynamic policy's candidates."""
+    return ", ".join(f"{titled(row)} {row.adopted}" for row in rows if row.adopted != ORACLE.name) + ", else none (p)"
 
 
 MEMORY_TABLE = one_table(
@@ -301,17 +340,21 @@ def performance(watch: Watch) -> Found:
     middle = row_of(rows, "vgg16", 128, "all (m)")
     assert middle.performance_lost is not None
     figures.append(Reproduced(FIGURES.one("lost in the middle"), 100 * middle.performance_lost, ""))
-    reached = {titled(row): row.performance for row in rows if row.policy == "dyn"}
-    shares = [share for share in reached.values() if share is not None]
-    worst = next(name for name, share in reached.items() if share == min(shares))
-    figures += [
-        Reproduced(FIGURES.one("reached"), 100 * mean(shares), ""),
-        Reproduced(FIGURES.one("worst"), 100 * min(shares), worst),
-    ]
+    dyn = [row for row in rows if row.policy == "dyn"]
+    figures += read_twice(FIGURES.one("reached"), dyn, lambda rows: (100 * mean(map(reached, rows)), taken(rows)))
+    figures += read_twice(
+        FIGURES.one("worst"), dyn, lambda rows: (100 * reached(worst := min(rows, key=reached)), titled(worst))
+    )
     rate = max(row.link_rate for row in rows if row.link_rate)
     note = f"{rate / 1e9:.1f} of {TITAN_X.bandwidth / 1e9:.0f} GB/s, what copies reach; 16 is the link's peak"
     figures.append(Reproduced(FIGURES.one("copies"), 100 * rate / TITAN_X.bandwidth, note))
     return Found(figures, rows)
+
+
+def reached(row: VdnnRow) -> float:
+    """The performance, as a share of the oracle's, of a policy that always fits."""
+    assert row.performance is not None
+    return row.performance
 
 
 PERFORMANCE_COLUMNS = (
@@ -364,12 +407,14 @@ def ranges(watch: Watch) -> Found:
     }
     for name, value in of.items():
         for figure, pick in zip(FIGURES.by(name).values(), (min, max), strict=True):
-            row = pick(failing, key=value)
-            note = f"{titled(row)}, {row.adopted}"
-            if titled(row) == "vgg16(128)" and name != "needed":
-                theirs = row_of(policies(row.network, row.batch), row.network, row.batch, PAPER_TAKES)
-                note += f"; with {PAPER_TAKES}, as in the paper, it has {value(theirs):.1f}"
-            figures.append(Reproduced(figure, value(row), note))
+
+            def end(
+                rows: Sequence[VdnnRow], pick: Callable[..., VdnnRow] = pick, value: Callable[[VdnnRow], float] = value
+            ) -> tuple[float, str]:
+                row = pick(rows, key=value)
+                return value(row), f"{titled(row)}, {row.adopted}"
+
+            figures += read_twice(figure, failing, end)
     return Found(figures, rows)
 
 

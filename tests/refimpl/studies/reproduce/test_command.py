@@ -47,8 +47,8 @@ def test_json_has_no_infinity() -> None:
     figure = Reproduced(Published("moved", 0, "GB", "p", "test"), 0.5, "how")
     assert json.loads(json.dumps(reproduced_json(figure), allow_nan=False)) == {
         "what": "moved", "value": 0, "unit": "GB", "mark": "p", "source": "test", "within": None,
-        "above": False, "in_medians": True, "of": None, "quantity": "bytes", "ours": 0.5, "deviation": None,
-        "met": False, "note": "how",
+        "above": False, "at_most": False, "in_medians": True, "of": None, "quantity": "bytes", "ours": 0.5,
+        "deviation": None, "met": False, "note": "how",
     }  # fmt: skip
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from refimpl.accudnn.tuner import Gradient
+from refimpl.accudnn.tuner import Gradient, Learning
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
 from refimpl.names import presets
 from refimpl.names.largest_batch import unlimited_baseline
 from refimpl.names.networks import build
 from refimpl.planner import plan
-from refimpl.studies.reproduce.accudnn import figures
+from refimpl.studies.reproduce.accudnn import accuracy, figures
 from refimpl.studies.reproduce.accudnn.figures import AsEarlyAsRoom
 from refimpl.studies.tune.cluster import Cluster
 
@@ -59,6 +59,24 @@ def test_as_early_as_there_is_room() -> None:
 
 
 @pytest.mark.slow
+def test_the_accuracy_of_the_base_batch_and_of_the_tuned_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trained within the base batch's memory, with the rule's rate and without it; the same again, bit for bit."""
+    monkeypatch.setattr(accuracy, "EPOCHS", 1)
+    monkeypatch.setattr(accuracy, "SEEDS", range(1))
+    heard: list[str] = []
+    found = accuracy.accuracy(heard.append)
+    base, tuned, without = found.rows
+    assert (base.batch, base.rate, base.warmup_epochs) == (32, 0.05, 0)
+    assert tuned.batch == without.batch > 2 * base.batch and tuned.warmup_epochs == 5 and without.warmup_epochs == 0
+    assert tuned.rate == pytest.approx(base.rate * tuned.batch / base.batch) and without.rate == base.rate
+    assert base.mean > 50 and {row.budget_bytes for row in found.rows} == {base.budget_bytes}
+    (figure,) = found.figures
+    assert figure.ours == base.mean - tuned.mean and len(heard) == 4
+    learning = Learning(tuned.batch, 32, 0.05, 1437)
+    assert accuracy.trained(tuned.batch, learning, base.budget_bytes, 0, 1) == tuned.mean
+
+
+@pytest.mark.slow
 def test_the_tuned_batch_and_the_cluster_of_a_small_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every reading is there; a cluster's own speed-up is below 8, and what overlaps is no slower."""
     monkeypatch.setattr(figures, "TRAINED", "tiny-vgg")
@@ -68,9 +86,12 @@ def test_the_tuned_batch_and_the_cluster_of_a_small_network(monkeypatch: pytest.
     monkeypatch.setattr(figures, "BEFORE_GB", 0.5)
     batches, clusters, claims = figures.batch(quietly), figures.cluster(quietly), figures.together(quietly)
     figures.tuned.cache_clear()
-    for speedup, better in zip(claims.figures[2::4], claims.figures[3::4], strict=True):
-        assert speedup.ours == pytest.approx(better.ours * figures.SCALING)  # what the link was fitted to
+    assert len(claims.figures) == 4 and not any("8 GPUs scale" in one.published.what for one in claims.figures), (
+        "1.9 is met by the fit of the link, so it has no line beside it"
+    )
     assert [row.accounting for row in batches.rows] == [*figures.ACCOUNTINGS] and len(batches.figures) == 2
-    assert len(clusters.rows) == 4 and len(clusters.figures) == 4
+    assert len(clusters.rows) == 4 and len(clusters.figures) == 6
+    for own, speedup, better in zip(*(clusters.figures[i::3] for i in range(3)), strict=True):
+        assert own.ours <= 8 and better.ours > speedup.ours / 8  # 8 baseline GPUs are less than 8 times one
     for plain, overlapped in zip(clusters.rows[::2], clusters.rows[1::2], strict=True):
         assert plain.own <= overlapped.own <= 8 and not plain.overlap and overlapped.overlap
