@@ -44,7 +44,7 @@ def show(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], wraps: 
     from refimpl.report.tables import Table
 
     headings = any(row[0].startswith(" ") for row in rows)
-    show_table(Table(title, [*head], [*map(list, rows)], wraps=tuple(wraps), headings=headings))
+    show_table(Table(title, [*head], [*map(list, rows)], wraps=tuple(wraps), headings=headings, hyphens=False))
 
 
 def show_table(table: Report) -> None:

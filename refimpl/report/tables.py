@@ -82,6 +82,7 @@ class Table:
     wraps: tuple[str, ...] = ()  #: columns that may break their lines
     note: str = ""  #: lines below
     headings: bool = False  #: lines that others, indented, belong to are bold
+    hyphens: bool = True  #: a line may break after one
 
     @classmethod
     def of(cls, title: str, rows: Iterable[Any], columns: Sequence[Column], note: str = "") -> Table:
@@ -146,7 +147,7 @@ class Table:
     def _row(self, row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
         """One row: one line, or more where a cell wraps."""
         cells = [
-            [cell] if len(cell) <= width else textwrap.wrap(cell, width, break_on_hyphens=False)
+            [cell] if len(cell) <= width else textwrap.wrap(cell, width, break_on_hyphens=self.hyphens)
             for cell, width in zip(row, widths, strict=True)
         ]
         for parts in zip_longest(*cells, fillvalue=""):
