@@ -10,7 +10,7 @@ from typing import Any
 
 from refimpl.report.tables import Column, Table, in_units, percent, plain
 from refimpl.studies.reproduce.machines.independent import SOURCES, Prediction, compared, convolutions, networks
-from refimpl.studies.reproduce.machines.memory import memory_tables
+from refimpl.studies.reproduce.machines.measured_memory import memory_tables
 
 WITHIN = (0.1, 0.2, 0.5)
 

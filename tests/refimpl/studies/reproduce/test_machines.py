@@ -8,7 +8,7 @@ import pytest
 
 from refimpl.cli import main
 from refimpl.names.largest_batch import unlimited_baseline
-from refimpl.studies.reproduce.machines import independent, memory
+from refimpl.studies.reproduce.machines import independent, measured_memory
 from refimpl.studies.reproduce.machines.figures import PAGES, PARTS, Offs, WholeNetwork
 from refimpl.studies.reproduce.machines.independent import Measured, Prediction, compared, convolutions, networks
 from refimpl.studies.reproduce.machines.measured_networks import RESNETS, benchmarked
@@ -76,15 +76,15 @@ def test_memory_is_beside_both_accountings_and_monets_beside_setups_that_recompu
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = independent.rows_of("memory.csv")
-    assert len(rows) == 32 and {row["source"] for row in rows} == {*memory.SOURCES}
+    assert len(rows) == 32 and {row["source"] for row in rows} == {*measured_memory.SOURCES}
     assert {row["network"] for row in rows} <= {*RESNETS, "caffenet", "vgg16", "vgg19"}
     small = [rows[0], {"network": "vgg16", "batch": "2", "source": "monet", "mebibytes": "2000", "overhead": "-5"}]
-    monkeypatch.setattr(memory, "rows_of", lambda name: small)
-    (caffenet,), (vgg,) = memory.plain_rows(), memory.within_rows()
-    whole = unlimited_baseline(benchmarked("caffenet", 10, False), memory.TITAN_X).peak_bytes
+    monkeypatch.setattr(measured_memory, "rows_of", lambda name: small)
+    (caffenet,), (vgg,) = measured_memory.plain_rows(), measured_memory.within_rows()
+    whole = unlimited_baseline(benchmarked("caffenet", 10, False), measured_memory.TITAN_X).peak_bytes
     assert caffenet.network_wide == whole + CONTEXT_BYTES >= caffenet.layer_wise
     assert caffenet.network_wide_off == pytest.approx(caffenet.network_wide / (430 << 20) - 1)
-    assert vgg.theirs == 0.95 and vgg.ours and vgg.setup in memory.RECOMPUTING
+    assert vgg.theirs == 0.95 and vgg.ours and vgg.setup in measured_memory.RECOMPUTING
 
 
 def test_figures_are_counted_by_how_far_off_they_are() -> None:
