@@ -410,7 +410,7 @@ def refuse(network: Network, setup: Setup, machine: Any) -> None:
     if network.ranks > 1:
         raise SetupError(f"the executor trains on one rank, and {network.name} has {network.ranks}")
     if len(network.given) > 2:
-        raise SetupError(f"the executor takes images and labels, and {network.name} reads {len(network.given)} arrays")
+        raise SetupError(f"the executor takes images and labels, and {network.name} has more inputs")
     families = dict.fromkeys(call.family for step in network.steps for call in step.calls)
     if missing := [family for family in families if find_spec(f"kernels.{family}") is None]:
         raise SetupError(f"{network.name} calls {missing[0]}, which has no plain kernel")

@@ -24,7 +24,7 @@ from refimpl.report.tables import Column, plain
 from refimpl.studies.reproduce.evaluation import one_table
 from refimpl.studies.reproduce.published import Figures, Found, Reproduced, Watch
 from refimpl.studies.tune.tuning import tune
-from refimpl.text import size
+from refimpl.text import counted, size
 
 FIGURE = Figures(__file__).one("accuracy")
 MACHINE = replace(MACHINES["titan-x"], catalogue="own")  #: our kernels, which can be trained with
@@ -88,7 +88,7 @@ TABLE = one_table(
         Column("least", lambda row: min(row.accuracies), "{:.2f} %".format),
         Column("most", lambda row: max(row.accuracies), "{:.2f} %".format), Column("memory", "budget_bytes", size),
     ),
-    f"Trained on the CPU for {EPOCHS} epochs with each of {len(SEEDS)} seeds, under the policy.  base: the batch that "
-    "needs this memory without it.  tuned: the batch and the rate of our tuner (R).  rate: the tuned batch with the "
-    "base rate, without the rule.",
+    f"Trained on the CPU for {EPOCHS} epochs with each of {counted(len(SEEDS), 'seed')}, under the policy.  base: the "
+    "batch that needs this memory without it.  tuned: the batch and the rate of our tuner (R).  rate: the tuned "
+    "batch with the base rate, without the rule.",
 )  # fmt: skip

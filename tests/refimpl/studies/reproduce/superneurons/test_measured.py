@@ -101,7 +101,7 @@ def test_shares_of_the_time(found: MeasuredSuperNeurons) -> None:
     assert pools.share == pytest.approx(0.25) and pools.share_inside == pytest.approx(0.75)
     rows = pools_table(pools).rows
     assert ["share of the iteration that they cost", "", "25.0%"] in rows
-    assert ["published share (ResNet-50)", "", "36 %"] in rows
+    assert ["published share (ResNet-50)", "", "36.28 %"] in rows
     document = to_json(replace(found, pools=pools))
     assert document["pools"]["share"] == pytest.approx(0.25)
     assert document["pools"]["calls"]["driver_calls"]["allocations"] == 10
