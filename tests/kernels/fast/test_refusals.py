@@ -15,6 +15,7 @@ from kernels.fast import (
     batchnorm,
     concat,
     dropout,
+    layernorm,
     mul,
     pixel_softmax,
     relu,
@@ -118,6 +119,18 @@ def test_dropout() -> None:
         dropout.forward(x, x, **{**good, "iteration": -3})
     with raises_naming(KernelError, "dropout.backward", "dx", (12,), (4, 3)):
         dropout.backward(x, x.ravel(), **good)
+
+
+def test_layernorm() -> None:
+    x, gamma, kept = array(2, 6, 3, 3), array(6), array(2, 9)
+    with raises_naming(KernelError, "layernorm.forward", 6, "channels", 4, "groups"):
+        layernorm.forward(x, gamma, gamma, x, kept, kept, groups=4)
+    with raises_naming(KernelError, "layernorm.forward", "mean", (2, 9), (2, 3)):
+        layernorm.forward(x, gamma, gamma, x, kept, kept, groups=3)
+    with raises_naming(KernelError, "layernorm.forward", "gamma, beta"):
+        layernorm.forward(x, gamma, None, x, kept, kept)
+    with raises_naming(KernelError, "layernorm.backward", "workspace", 0, 48):
+        layernorm.backward(x, gamma, kept, kept, x, x, gamma, gamma)
 
 
 def test_pixel_softmax() -> None:

@@ -177,6 +177,13 @@ def test_what_a_checkpoint_says_of_itself_is_checked(
         checkpoint.read(path, simple)
 
 
+@pytest.mark.parametrize("seed", [0, 2**64 - 1])
+def test_settings_at_their_limits_are_read(seed: int, simple: Network, tmp_path: Path) -> None:
+    path = written(tmp_path / "here.npz", simple, settings={**STATE_SETTINGS, "seed": seed, "rate": 1})
+    settings = checkpoint.read(path, simple)[1]
+    assert settings["seed"] == seed and type(settings["rate"]) is float
+
+
 @pytest.mark.parametrize("wrong", [np.nan, -np.inf])
 def test_a_state_that_has_diverged_is_not_written(wrong: float, simple: Network, tmp_path: Path) -> None:
     path = written(tmp_path / "here.npz", simple)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from kernels.checks.arguments import KernelError
-from refimpl.backend import BatchError, CopiesLate, DeviceFailed, Drawn, NotFinite, RunError, Trainer
+from refimpl.backend import BatchError, CopiesLate, DeviceFailed, Drawn, NotFinite, RunError, Trainer, cpu, device
 from refimpl.backend.cpu import CpuReplay
 from refimpl.planner import DoesNotFit, Program
 from tests.messages import lacks, raises_naming
@@ -175,6 +175,30 @@ def test_without_a_gpu_cuda_says_so(program: Program) -> None:
     with raises_naming(DeviceFailed, "GPU", "CPU") as caught:
         Trainer(program, backend="cuda")
     assert one_line(caught)
+
+
+@pytest.mark.parametrize("failing", range(2))
+def test_every_allocation_that_fails_says_so_and_harms_nobody(program: Program, monkeypatch: Any, failing: int) -> None:
+    """The device arena, then the pinned one; beside a trainer that goes on."""
+    with trainer(program) as other:
+        other.step(*draw_batch(program.network))
+        calls: list[int] = []
+
+        def lazy_zeros(nbytes: int) -> np.ndarray:
+            calls.append(nbytes)
+            if len(calls) == failing + 1:
+                raise MemoryError
+            return device.lazy_zeros(nbytes)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(cpu, "lazy_zeros", lazy_zeros)
+            with raises_naming(DeviceFailed, "KiB") as caught:
+                trainer(program)
+        assert len(calls) == failing + 1
+        assert one_line(caught)
+        assert ("device", "pinned")[failing] in str(caught.value)
+        other.step(*draw_batch(program.network, 1))
+        assert differing(other.state(), plain_training(program, 2)) == []
 
 
 def test_a_closed_trainer_says_so(program: Program) -> None:
