@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from refimpl.studies.reproduce import PAPERS
-from refimpl.studies.reproduce.evaluation import published_table, reproduced_json
+from refimpl.studies.reproduce.accudnn import accuracy
+from refimpl.studies.reproduce.accudnn import figures as accudnn
+from refimpl.studies.reproduce.evaluation import Found, Part, published_table, reproduced_json
 
 #: Paper and part → of how many published figures how many are met; a change of these has to be told to the reader.
 QUICK = {
@@ -40,10 +44,15 @@ EXPECTED = {"": QUICK, "slow": SLOW, "campaign": CAMPAIGN}  #: by the mark of a 
 )
 def test_what_is_met_stays_met(paper: str, name: str, met: int, figures: int) -> None:
     part, heard = PAPERS[paper].parts()[name], list[str]()
-    made = part.find(heard.append)
+    made = shown(part, heard)
+    assert part.beside == bool(made.figures) and len(heard) == part.rounds, "progress is told as often as was said"
     assert (sum(figure.met for figure in made.figures), len(made.figures)) == (met, figures)
-    assert part.beside == bool(figures) and len(heard) == part.rounds, "progress is told as often as was said"
-    tables = [published_table(name, made.figures, part.units)] if figures else []
+
+
+def shown(part: Part, heard: list[str]) -> Found:
+    """What a part makes, after all that the command shows of it was made, too."""
+    made = part.find(heard.append)
+    tables = [published_table(part.name, made.figures, part.units)] if made.figures else []
     tables += part.tables(made.rows) if part.tables else []
     for table in tables:
         assert table.rows and max(map(len, table.text().splitlines())) <= 100
@@ -52,6 +61,22 @@ def test_what_is_met_stays_met(paper: str, name: str, met: int, figures: int) ->
         assert any(axes.patches or axes.lines for axes in drawn.axes) and drawn.legends
     rows = [part.document(row) for row in made.rows]
     assert json.loads(json.dumps([rows, *map(reproduced_json, made.figures)], allow_nan=False))
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.accudnn
+@pytest.mark.parametrize("name", [name for paper, name in CAMPAIGN if paper == "accudnn"])
+def test_a_long_part_of_accudnns_is_shown_for_small_networks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    small: dict[str, Any] = {
+        "TRAINED": "tiny-vgg", "BUDGET": 400 << 20, "CASES": (("alexnet", 256, 1.4),),
+        "tuned": cache(accudnn.tuned.__wrapped__), "BEFORE_GB": 0.5,
+    }  # fmt: skip
+    for constant, value in small.items():
+        monkeypatch.setattr(accudnn, constant, value)
+    monkeypatch.setattr(accuracy, "EPOCHS", 1)
+    monkeypatch.setattr(accuracy, "SEEDS", range(1))
+    shown(PAPERS["accudnn"].parts()[name], [])
 
 
 def test_no_part_is_left_out() -> None:
