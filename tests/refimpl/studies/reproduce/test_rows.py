@@ -12,7 +12,8 @@ import pytest
 from refimpl.studies.reproduce import PAPERS
 from refimpl.studies.reproduce.accudnn import accuracy
 from refimpl.studies.reproduce.accudnn import figures as accudnn
-from refimpl.studies.reproduce.evaluation import Found, Part, published_table, reproduced_json
+from refimpl.studies.reproduce.evaluation import Part, published_table, reproduced_json
+from refimpl.studies.reproduce.published import Found
 
 #: Paper and part → of how many published figures how many are met; a change of these has to be told to the reader.
 QUICK = {
