@@ -199,6 +199,21 @@ def test_a_value_is_read_by_its_type(text: str, kind: Any, value: Any) -> None:
     assert value_of(text, kind) == value
 
 
+@pytest.mark.parametrize(
+    ("text", "kind", "says"),
+    [
+        ("True", bool, "give yes or no"),
+        ("9" * 20, int, "give a whole number of at least 0, or a size such as 512MiB"),
+        ("inf", float, "give a number of at least 0"),
+        ("soon", Literal["early", "late"], "give early or late"),
+    ],
+)
+def test_a_value_of_another_type_says_what_to_give(text: str, kind: Any, says: str) -> None:
+    with pytest.raises(ValueError) as error:
+        value_of(text, kind)
+    assert str(error.value) == says
+
+
 def test_a_value_that_is_no_text_is_set_in_python_only() -> None:
     with pytest.raises(ValueError, match="Python"):
         value_of("3", dict)
