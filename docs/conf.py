@@ -80,6 +80,7 @@ pages = {
     "layers.md": commands.layers_table(),
     "operators.md": commands.operators_table(),
     "machines.md": commands.machines_table(),
+    "calibration.md": commands.calibration_table(),
     "presets.md": commands.presets_table(),
     "json.md": commands.json_table(),
     "slots/index.md": commands.slots_table(),
@@ -96,7 +97,8 @@ for path in sorted((ROOT / "tutorials").glob("*.ipynb")):
 
 # Parts of other pages are no pages.
 exclude_patterns += [
-    f"_generated/{name}.md" for name in ("networks", "layers", "operators", "machines", "presets", "json")
+    f"_generated/{name}.md"
+    for name in ("networks", "layers", "operators", "machines", "calibration", "presets", "json")
 ]
 exclude_patterns += ["_generated/slots"]
 

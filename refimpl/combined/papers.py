@@ -52,7 +52,7 @@ def papers() -> dict[str, tuple[Setup, ...]]:
     kept = vdnnpp.static("vdnnpp-none", NoOffload(), pinned=STORING)
     of_vdnnpp = [
         base.replace(algorithms=one, pinned=pinned, prefetch=search)
-        for base in (kept, vdnnpp.VDNNPP_ALL, vdnnpp.VDNNPP_VDNN_ALL, vdnnpp.VDNNPP_CONV, vdnnpp.VDNNPP_ALTERNATE_CONV)
+        for base in (kept, vdnnpp.VDNNPP_ALL, vdnnpp.VDNNPP_CONV, vdnnpp.VDNNPP_ALTERNATE_CONV)
         for one in (MEMORY, PERFORMANCE, FastestThatFits())
         for pinned in (OnDemand(), STORING)
         for search in ((base.prefetch,) if base is kept else (vdnnpp_window, WINDOW_NO_POOL))
