@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -52,12 +53,14 @@ def test_a_full_disk_is_one_line_and_status_2(arguments: list[str], buffered: st
 def disk_that_fills() -> Iterator[Callable[[], None]]:
     """Inside, after a call of it, no file takes more than 16 bytes: its writer is refused as where the disk is full.
 
-    It ends before the test does: pytest's own output may be a file.
+    It ends before the test does: pytest's own output may be a file.  What is imported meanwhile is not compiled into
+    16 bytes that the next import would read.
     """
     resource = pytest.importorskip("resource", reason="no limits of files on this system")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
-        yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))
+        with mock.patch.object(sys, "dont_write_bytecode", True):
+            yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
