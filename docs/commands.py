@@ -151,22 +151,6 @@ def machines_table() -> str:
     return f"{markdown_table(MACHINES_HEAD, figures)}\n\n{markdown_table(SOURCES_HEAD, sources)}\n"
 
 
-def calibration_table() -> str:
-    """The model of Titan X beside what was measured on one."""
-    from refimpl.studies.reproduce.calibration import calibration, unseen
-
-    blind = {row.measured: f"{row.error:+.0%}" for row in unseen()}
-    rows = [
-        [
-            row.measured.library, row.measured.network, str(row.measured.batch), row.measured.part,
-            f"{row.measured.milliseconds:.1f}", f"{row.modelled:.1f}", f"{row.error:+.0%}", blind.get(row.measured, ""),
-        ]
-        for row in calibration()
-    ]  # fmt: skip
-    head = ["library", "network", "batch", "part", "measured, ms", "modelled, ms", "error", "error, unseen"]
-    return markdown_table(head, rows) + "\n"
-
-
 def modules_table(slot: str) -> str:
     """The modules of one slot."""
     from refimpl.names.modules import MODULES

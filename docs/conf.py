@@ -80,7 +80,6 @@ pages = {
     "layers.md": commands.layers_table(),
     "operators.md": commands.operators_table(),
     "machines.md": commands.machines_table(),
-    "calibration.md": commands.calibration_table(),
     "presets.md": commands.presets_table(),
     "json.md": commands.json_table(),
     "slots/index.md": commands.slots_table(),
@@ -97,8 +96,7 @@ for path in sorted((ROOT / "tutorials").glob("*.ipynb")):
 
 # Parts of other pages are no pages.
 exclude_patterns += [
-    f"_generated/{name}.md"
-    for name in ("networks", "layers", "operators", "machines", "calibration", "presets", "json")
+    f"_generated/{name}.md" for name in ("networks", "layers", "operators", "machines", "presets", "json")
 ]
 exclude_patterns += ["_generated/slots"]
 

@@ -19,11 +19,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from PIL import Image
 
 import kernels
 import refimpl
 from refimpl import cli
+from refimpl.cli.demonstration import plan_vgg16
 from refimpl.cli.parser import Fail
+from refimpl.names.presets import PAPERS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")} - {*(ROOT / "docs" / "_generated").rglob("*.md")})
@@ -243,6 +246,28 @@ def test_the_readme_prints_what_the_commands_print() -> None:
     assert readme.rewritten(text.replace("combined        11.98", "combined        11.97")) == text
     said = readme.printed("refimpl plan vgg16 --batch 256 --machine titan-x --budget 12GiB --policy superneurons")
     assert "11777MiB" in said
+
+
+@pytest.mark.slow
+def test_the_readmes_table_its_picture_the_demo_and_the_tour_agree(capsys: pytest.CaptureFixture[str]) -> None:
+    """On what each paper takes for VGG-16 in 12 GiB, to the last digit of each."""
+    readme, tour = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/tour.md"))
+    table = {
+        found[1]: found[2]
+        for found in re.finditer(r"(?m)^(\S+) .* s  (\d\.\d\d) ×  ", readme.partition("--budget 12GiB --spread\n")[2])
+    }
+    assert ["baseline", *table] == [*PAPERS]
+    drawn = Image.open(ROOT / "docs" / "pictures" / "pareto-vgg16.png").info["Description"].splitlines()
+    (head,), (line,) = (
+        [line for line in drawn if line.split()[:2] == two] for two in (["budget", "baseline"], ["12", "GiB"])
+    )
+    picture = dict(zip(head.split()[1:], line.split()[2:], strict=True))  # after "12 GiB"
+    assert {paper: f"{float(picture[paper]):.2f}" for paper in table} == table
+    plan_vgg16()
+    said = dict(re.findall(r"(?m)^(\S+) .* (\d\.\d\d) × ", capsys.readouterr().out))
+    assert said == table
+    of_vdnn = tour.partition("--budget 12GiB --policy vdnn-dyn\n")[2].partition("```")[0]
+    assert re.findall(r"iteration .* (\d\.\d\d) × the baseline's", of_vdnn) == [table["vDNN"]]
 
 
 @pytest.mark.slow

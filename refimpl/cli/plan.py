@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
         print_json(document | also | (batch_json(most) if most else {}))
     elif options.listing or options.instructions or options.step:
         for step in options.step or [None]:
-            number = int(step[:9]) if step and step.isdecimal() else None  # more digits than any step has are cut
+            number = int(step) if step and step.isdecimal() and len(step) < 10 else None  # more is no step: a name
             say(program.listing(step if number is None else number, options.instructions))
     else:
         from refimpl.report.tables import plan_table, steps_table, tried_table

@@ -52,7 +52,11 @@ class Judge:
     def over(self) -> bool:
         """Whether nothing is left to gain, or no plan is left."""
         enough = self.first and self.best is not None
-        return enough or self.count >= self.most or self.seconds <= self.floor * NOT_BETTER
+        return enough or self.count >= self.most or self.at_floor
+
+    @property
+    def at_floor(self) -> bool:
+        return self.seconds <= self.floor * NOT_BETTER
 
     def knows(self, setup: Setup) -> bool:
         return setup in self._planned

@@ -52,7 +52,7 @@ def papers() -> dict[str, tuple[Setup, ...]]:
     kept = vdnnpp.static("vdnnpp-none", NoOffload(), pinned=STORING)
     of_vdnnpp = [
         base.replace(algorithms=one, pinned=pinned, prefetch=search)
-        for base in (kept, vdnnpp.VDNNPP_ALL, vdnnpp.VDNNPP_CONV, vdnnpp.VDNNPP_ALTERNATE_CONV)
+        for base in (kept, vdnnpp.VDNNPP_ALL, vdnnpp.VDNNPP_VDNN_ALL, vdnnpp.VDNNPP_CONV, vdnnpp.VDNNPP_ALTERNATE_CONV)
         for one in (MEMORY, PERFORMANCE, FastestThatFits())
         for pinned in (OnDemand(), STORING)
         for search in ((base.prefetch,) if base is kept else (vdnnpp_window, WINDOW_NO_POOL))
@@ -142,10 +142,16 @@ def best_of(
 
 @cache
 def planned_quickly() -> tuple[Setup, ...]:
-    """The setups that the search plans: vDNN++'s in a pool as large as the budget, and without the store.
+    """The setups that the search plans first: vDNN++'s in a pool as large as the budget, and without the store.
 
-    To look for the least pool takes up to twelve plans, and the store saves pinned memory and no time.
+    The store saves pinned memory and no time.
     """
     found = [setup for paper, setups in papers().items() for setup in setups if paper != "vDNN++"]
-    raw = [setup for setup in papers()["vDNN++"] if isinstance(setup.pinned, OnDemand)]
+    raw = [setup for setup in papers()["vDNN++"] if not setup.pinned.uses_store]
     return (*(setup.replace(name=f"{setup.name}, both-ends", allocator=BothEnds()) for setup in raw), *found)
+
+
+def with_searched_pools() -> list[Setup]:
+    """vDNN++'s setups whose time depends on the pool that they search for, which takes eight plans of each."""
+    raw = [setup for setup in papers()["vDNN++"] if not setup.pinned.uses_store]
+    return [setup for setup in raw if isinstance(setup.algorithms, FastestThatFits)]

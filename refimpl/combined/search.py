@@ -30,7 +30,7 @@ from refimpl.combined.file import leaves_late, setup_with, words
 from refimpl.combined.fixed import FixedAddresses
 from refimpl.combined.judge import Judge, Judged, SearchProgress
 from refimpl.combined.maps import Maps
-from refimpl.combined.papers import planned_quickly
+from refimpl.combined.papers import planned_quickly, with_searched_pools
 from refimpl.combined.seeds import ADDRESSES, ALGORITHMS, EARLY, FEW, family, frugal
 from refimpl.memory import BestFit, BothEnds
 from refimpl.network import Tensor
@@ -123,6 +123,9 @@ def of_papers(judge: Judge, context: Context) -> list[tuple[float, Setup]]:
             else:
                 program = judge.planned(setup, NEAR * judge.seconds)
             if program:
+                yield program.planned_seconds, point(program)
+        for setup in with_searched_pools():
+            if not judge.at_floor and (program := judge.planned(setup, judge.seconds)):
                 yield program.planned_seconds, point(program)
 
     fastest = nsmallest(POINTS, found(), key=itemgetter(0))

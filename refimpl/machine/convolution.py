@@ -35,6 +35,7 @@ class Convolution(NamedTuple):
     pad: tuple[int, ...]  #: (vertical, horizontal) or (top, left, bottom, right)
     dilation: Pair
     groups: int  #: of channels; a filter sees one of them
+    bias: bool = False  #: added to the result
 
     @classmethod
     def of(cls, call: Call) -> Convolution:
@@ -42,7 +43,8 @@ class Convolution(NamedTuple):
         given = call.arguments
         x, w = given.get("x") or given["dx"], given.get("w") or given["dw"]
         walk = given["stride"], given["pad"], given.get("dilation", (1, 1))
-        return cls.made(call.function.removeprefix("conv."), x.shape, w.shape, *walk)
+        made = cls.made(call.function.removeprefix("conv."), x.shape, w.shape, *walk)
+        return made._replace(bias=call.function == "conv.forward" and given.get("b") is not None)
 
     @classmethod
     def made(
@@ -71,6 +73,26 @@ class Convolution(NamedTuple):
     def walk(self) -> dict[str, Any]:
         """Stride, padding and dilation, as the functions of `kernels.fast.conv` take them."""
         return {"stride": self.stride, "pad": self.pad, "dilation": self.dilation}
+
+    @property
+    def pixels(self) -> int:
+        """Of one output map."""
+        return self.out_height * self.out_width
+
+    @property
+    def group_channels(self) -> int:
+        """Channels of a group."""
+        return self.channels // self.groups
+
+    @property
+    def group_filters(self) -> int:
+        """Filters of a group."""
+        return self.filters // self.groups
+
+    @property
+    def group_depth(self) -> int:
+        """Taps of a filter, over the channels of its group."""
+        return self.group_channels * self.filter_height * self.filter_width
 
     @property
     def plain(self) -> bool:

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from refimpl.machine.gpus import ASSUMED, H100, LINK, SIZES, TITAN_X_EFFICIENCY
+from refimpl.machine.gpus import ASSUMED, ASSUMED_EFFICIENCY, H100, LINK, SIZES
 from refimpl.machine.model import Efficiency, Machine, Source
 
 #: Of one core, from docs/measurements (AMD EPYC, 2 cores, 2026-11-21): on both, our best matrix product reaches
@@ -100,7 +100,7 @@ def from_properties(device_name: str, memory_bytes: int, properties: Any) -> Mac
         bandwidth=2 * memory_hertz * properties.global_memory_bus_width / 8,
         link=H100.link if capability >= (9, 0) else H100.link / 2,  # PCIe 5, else taken to be PCIe 4
         multiprocessors=properties.multiprocessor_count,
-        efficiency=TITAN_X_EFFICIENCY,
+        efficiency=ASSUMED_EFFICIENCY,
         sources=(
             Source("system", f"{device_name}, as its driver describes it", SIZES),
             Source("assumed", "by PCIe generation", LINK),

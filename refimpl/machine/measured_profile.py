@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from refimpl.files import replacing
-from refimpl.machine.gpus import ASSUMED, TITAN_X_EFFICIENCY
+from refimpl.machine.gpus import ASSUMED, ASSUMED_EFFICIENCY
 from refimpl.machine.model import Choice, Machine, Source, in_order
 from refimpl.memory.tiers import HOST
 from refimpl.network.call import Call
@@ -215,7 +215,7 @@ def as_machine(profile: Profile, path: str = "") -> ProfiledMachine:
         bandwidth=profile.bandwidth,
         link=min(copies.bytes_per_second for copies in profile.copies.values()),
         multiprocessors=1,
-        efficiency=TITAN_X_EFFICIENCY,
+        efficiency=ASSUMED_EFFICIENCY,
         catalogue="own",
         sources=(Source("measured", where, ("memory_bytes", "flops", "bandwidth", "link")), ASSUMED),
         profile=profile,

@@ -5,8 +5,9 @@ The model of time is DESIGN's: a kernel takes as long as its arithmetic or its m
     seconds = max(operations / rate, bytes / bandwidth) + launch overhead,
 
 an algorithm that runs several kernels the sum of them.  Rate and bandwidth are a machine's published peaks times an
-*efficiency*: one number for each kind of work, fitted once (`refimpl.studies.reproduce.calibration`), never per
-network.
+*efficiency*: one number for each kind of work, fitted once a GPU (`refimpl.studies.reproduce.machines.fit`), never per
+network.  A library's kernel that multiplies matrices computes whole tiles, and reaches its rate only with many of them
+(`refimpl.machine.tiling`).
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 from typing import Any, Literal, NamedTuple
 
 from refimpl.machine.catalogues import checked_catalogue, options
 from refimpl.machine.ring import TEN_GIGABIT, Ring
-from refimpl.machine.work import Option, Work
+from refimpl.machine.tiling import matrix_tilings
+from refimpl.machine.work import Kind, Option, Work
 from refimpl.memory.tiers import HOST, Tier, check_tiers
 from refimpl.network import Call
 from refimpl.text import MachineError, shown
@@ -47,13 +50,20 @@ def known_of(choices: tuple[Choice, ...]) -> Known:
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """Shares of the peaks that kernels reach."""
+    """Shares of the peaks that kernels reach, and how many tiles a multiprocessor needs."""
 
-    forward: float
+    forward: float  #: of the rate: our own convolutions
     backward: float
-    products: float
-    transforms: float  #: of the bandwidth, from here on
+    products: float  #: a library's products of matrices
+    transforms: float  #: of the bandwidth
     streaming: float
+    weights: float = 1.0  #: of `products`: a library's gradients of weights
+    early: float = 1.0  #: of the others: a library's kernels of the first generation, without a workspace
+    half_tiles: float = 0.0  #: tiles a multiprocessor that give half of the rate; 0: tiles are not counted
+
+    def of(self, kind: Kind) -> float:
+        """The share of the rate that work of this kind reaches."""
+        return self.products * self.weights if kind == "weights" else float(getattr(self, kind))
 
 
 #: What a machine's figures are called in tables: field → name.
@@ -108,7 +118,7 @@ class Machine:
         if call.collective:
             return self.ring.reduce_seconds(sum(tensor.nbytes for tensor in call.updates), call.arguments["ranks"])
         if not call.choosable:
-            return self.work_seconds(Work(call.work, call.flops, call.nbytes))
+            return self.work_seconds(work_of(call))
         known = self._of(call)
         if choice is None:
             return known.choices[0].seconds
@@ -163,9 +173,14 @@ class Machine:
 
     def work_seconds(self, work: Work) -> float:
         """How long one kind of kernel runs."""
-        busy = min(1.0, work.blocks / self.multiprocessors) * work.speed
-        arithmetic = work.flops / (self.flops * getattr(self.efficiency, work.kind) * busy)
-        traffic = work.nbytes / (self.bandwidth * getattr(self.efficiency, work.traffic) * busy)
+        reached = self.efficiency
+        busy = min(1.0, work.blocks / self.multiprocessors) * work.speed * (reached.early if work.early else 1.0)
+        flops = work.flops
+        if reached.half_tiles and work.tilings:
+            more = reached.half_tiles * self.multiprocessors  #: tiles, whose time the latency takes
+            flops = min(tiling.flops * (1 + more / tiling.tiles) for tiling in work.tilings)
+        arithmetic = flops / (self.flops * reached.of(work.kind) * busy)
+        traffic = work.nbytes / (self.bandwidth * getattr(reached, work.traffic) * busy)
         return float(work.times * self.launch_seconds + max(arithmetic, traffic))
 
     def option_seconds(self, option: Option) -> float:
@@ -199,6 +214,24 @@ class Machine:
             for option in options(self.catalogue, call)
             if not option.cpu_only
         )
+
+
+#: Batch normalisation moves more bytes than the least: forward it reads its map for the mean and the variance, and
+#: again to normalise; backward it reads both maps twice.
+BATCHNORM_PASSES = {"batchnorm.forward": 3 / 2, "batchnorm.backward": 5 / 3}
+
+
+def work_of(call: Call) -> Work:
+    """The work of a call that has no choice of algorithms."""
+    nbytes = call.nbytes * BATCHNORM_PASSES.get(call.function, 1.0)
+    if call.family == "fc" and call.flops:
+        given = call.arguments
+        outputs, inputs = (given.get("w") or given["dw"]).shape
+        rows = prod((given.get("x") or given["dx"]).shape) // inputs  # images, or tokens
+        sizes = {"fc.forward": (rows, outputs, inputs), "fc.backward_data": (rows, inputs, outputs),
+                 "fc.backward_filter": (outputs, inputs, rows)}  # fmt: skip
+        return Work("products", call.flops, nbytes, tilings=matrix_tilings(*sizes[call.function]))
+    return Work(call.work, call.flops, nbytes)
 
 
 def in_order(choices: Iterable[Choice]) -> tuple[Choice, ...]:

@@ -14,7 +14,7 @@ from dataclasses import fields, replace
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 from refimpl.machine.catalogues import checked_catalogue
-from refimpl.machine.gpus import ASSUMED, TITAN_X_EFFICIENCY
+from refimpl.machine.gpus import ASSUMED, ASSUMED_EFFICIENCY
 from refimpl.machine.model import FIGURES, Efficiency, Machine, Source
 from refimpl.text import MachineError, closest, one_line, shown
 
@@ -55,7 +55,7 @@ QUANTITIES = {
     "free": Quantity("free_seconds", "s", 1e-9, 1, "100us", "a driver's call that frees"),
     "host_rate": Quantity("host_rate", "B/s", 1e7, 1e13, "16GB/s", "what all threads of the host copy together"),
 }  # fmt: skip
-SHARES = tuple(field.name for field in fields(Efficiency))
+SHARES = tuple(field.name for field in fields(Efficiency) if field.name != "half_tiles")
 NAMES = (*QUANTITIES, "efficiency", "catalogue")
 NEEDED = ("memory", "flops", "bandwidth", "link", "multiprocessors")  #: of a machine that is like no other
 HOWS: tuple[str, ...] = tuple(how for how in get_args(get_type_hints(Source)["how"]) if how != "given")
@@ -83,7 +83,7 @@ def described(
                 f"a machine has no {what!r}; " + (f"did you mean {near}?" if near else f"it has {', '.join(NAMES)}")
             )
         if what == "efficiency":
-            changed[what] = efficiency(value, base.efficiency if base else TITAN_X_EFFICIENCY)
+            changed[what] = efficiency(value, base.efficiency if base else ASSUMED_EFFICIENCY)
         elif what == "catalogue":
             changed[what] = checked_catalogue(str(value))
         else:
@@ -92,7 +92,7 @@ def described(
         missing = [what for what in NEEDED if what not in given]
         if missing:
             raise MachineError(f"{name} has no {', '.join(missing)}; give them, or the machine that it is like")
-        base = Machine(name, **{"efficiency": TITAN_X_EFFICIENCY} | changed)
+        base = Machine(name, **{"efficiency": ASSUMED_EFFICIENCY} | changed)
         kept: tuple[Source, ...] = () if "efficiency" in given else (ASSUMED,)
     else:
         kept = inherited(base, changed)
@@ -183,7 +183,7 @@ def figure_rows(machine: Machine) -> list[tuple[str, str, str, str]]:
         default = quantity.field not in FIGURES and quantity.field not in known
         how, where = ("assumed", "every machine's") if default else known.get(quantity.field, ("", ""))
         rows.append((what, text(getattr(machine, quantity.field), quantity), how, where))
-    shares = ", ".join(f"{share} {getattr(machine.efficiency, share):g}" for share in SHARES)
+    shares = ", ".join(f"{share} {getattr(machine.efficiency, share):g}" for share in (*SHARES, "half_tiles"))
     return [*rows, ("efficiency", shares, *known.get("efficiency", ("", "")))]
 
 

@@ -34,16 +34,17 @@ NUMBER = 64  #: possible machines
 class Doubt:
     """Standard deviations of the natural logarithms of factors: 0.1 is about 10 %.
 
-    `compute` and `kernel` are the *unseen* errors of docs/simulate.md, of fits that have not seen the network: the
-    deviation of whole networks, and that of the parts of a network from the whole of it.  `link` is that of the shares
+    `compute` and `kernel` are the *unseen* errors of docs/simulate.md, of networks that no figure of a machine was
+    fitted to: how far whole networks are off, and how far their parts are off from the whole
+    (`refimpl.studies.reproduce.machines.figures.unseen_widths`).  `link` is that of the shares
     of their PCIe peaks which the measured links of `MACHINES` reach.  Nothing is known of the host's threads and of the
     network between ranks: they are taken to be as uncertain as the link.  What addresses change was not measured on a
     GPU.  The CPU at hand has widths of its own.
     """
 
-    compute: float = 0.10  #: of all kernels together
-    kernel: float = 0.10  #: of each algorithm of each kind of call
-    simple: float = 0.10  #: of each kind of call without a choice of algorithms
+    compute: float = 0.14  #: of all kernels together
+    kernel: float = 0.08  #: of each algorithm of each kind of call
+    simple: float = 0.08  #: of each kind of call without a choice of algorithms
     link: float = 0.19  #: of copies
     program: float = 0.0  #: of all that a program takes: other addresses, the same work
 

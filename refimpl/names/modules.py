@@ -31,6 +31,7 @@ WHERE: dict[str, dict[str, str]] = {
         "vdnn-all": "vdnn:ALL",
         "vdnn-conv": "vdnn:CONV",
         "vdnnpp-all": "vdnnpp:ALL",
+        "vdnnpp-vdnn-all": "vdnnpp:VDNN_ALL",
         "vdnnpp-conv": "vdnnpp:CONV",
         "vdnnpp-alternate-conv": "vdnnpp:ALTERNATE_CONV",
         "superneurons-checkpoints": "superneurons:CHECKPOINTS",

@@ -59,7 +59,12 @@ vdnn_dyn = Preset(
 vdnnpp_all = Preset(
     "vdnnpp-all",
     "vdnnpp:VDNNPP_ALL",
-    "vDNN++: no join, kept maps at the pool's right end, maps compressed on the host; all but ReLU, FC and softmax.",
+    "vDNN++: no join, a pool that is searched for, maps compressed on the host; all but ReLU, FC and softmax.",
+)
+vdnnpp_vdnn_all = Preset(
+    "vdnnpp-vdnn-all",
+    "vdnnpp:VDNNPP_VDNN_ALL",
+    "vDNN++, with the maps that vDNN-all offloads: fewer on forked networks.",
 )
 vdnnpp_conv = Preset("vdnnpp-conv", "vdnnpp:VDNNPP_CONV", "vDNN++, with the inputs of every CONV.")
 vdnnpp_alternate_conv = Preset(
@@ -105,8 +110,9 @@ combined = Preset(
 PRESETS: dict[str, Preset] = {
     preset.name: preset
     for preset in (
-        baseline, vdnn_all, vdnn_conv, vdnn_dyn, vdnnpp_all, vdnnpp_conv, vdnnpp_alternate_conv, vdnnpp_dyn,
-        superneurons_liveness, superneurons_offload, superneurons_recompute, superneurons, accudnn, combined,
+        baseline, vdnn_all, vdnn_conv, vdnn_dyn, vdnnpp_all, vdnnpp_vdnn_all, vdnnpp_conv, vdnnpp_alternate_conv,
+        vdnnpp_dyn, superneurons_liveness, superneurons_offload, superneurons_recompute, superneurons, accudnn,
+        combined,
     )
 }  # fmt: skip
 
@@ -143,7 +149,7 @@ NEIGHBOURS: dict[str, Neighbour] = {
 PAPERS: dict[str, tuple[str, ...]] = {
     "baseline": ("baseline",),
     "vDNN": ("vdnn-dyn", "vdnn-all", "vdnn-conv"),
-    "vDNN++": ("vdnnpp-dyn", "vdnnpp-all", "vdnnpp-conv", "vdnnpp-alternate-conv"),
+    "vDNN++": ("vdnnpp-dyn", "vdnnpp-all", "vdnnpp-vdnn-all", "vdnnpp-conv", "vdnnpp-alternate-conv"),
     "SuperNeurons": ("superneurons", "superneurons-offload", "superneurons-recompute", "superneurons-liveness"),
     "AccUDNN": ("accudnn",),
     "combined": ("combined",),

@@ -54,7 +54,7 @@ class Attribution:
         lost = f"{name} loses {', '.join(most)}{' and ' * bool(most)}{last}"
         if self.adopted:
             return f"{lost}; it adopted {self.adopted}: nothing is offloaded."
-        if self.evictions:
+        if self.evicted_bytes:
             return f"{lost}; of the bytes out, evictions moved {size(self.evicted_bytes)}."
         return f"{lost}."
 

@@ -116,12 +116,14 @@ def page(width: float, height: float, title: str, subtitle: str, head: float = H
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Write a picture as PNG or SVG, by the ending of the path."""
+    """Write a picture as PNG or SVG, by the ending of the path; its label is the description in the file."""
     path = Path(path)
     kind = path.suffix.lower().removeprefix(".")
     if kind not in ("png", "svg"):
         raise ValueError(f"a picture ends in .png or .svg, and {path.name} does not")
-    metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
+    metadata: dict[str, str | None] = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
+    if figure.get_label():
+        metadata["Description"] = harmless(str(figure.get_label()), keep="\n")
     escape_names(figure)
     with styled(), replacing(path) as file:
         figure.savefig(file, format=kind, dpi=DPI, metadata=metadata, facecolor="white")

@@ -18,7 +18,7 @@ The modules work beside the other papers' modules too.
 """
 
 from refimpl.vdnnpp.compression import Compressed, never_negative, stored_bytes
-from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputsOf
+from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, VDNN_ALL, OffloadInputsOf
 from refimpl.vdnnpp.pinned import OnDemand
 from refimpl.vdnnpp.pool_search import FoundPool, find_pool
 from refimpl.vdnnpp.prefetch import WINDOW, WINDOW_LATE, WINDOW_NO_POOL, FindPrefetchLayer
@@ -27,13 +27,15 @@ from refimpl.vdnnpp.presets import (
     VDNNPP_ALTERNATE_CONV,
     VDNNPP_CONV,
     VDNNPP_DYN,
+    VDNNPP_VDNN_ALL,
     static,
     with_join,
     without_join,
 )
 
 __all__ = [
-    "ALL", "ALTERNATE_CONV", "CONV", "VDNNPP_ALL", "VDNNPP_ALTERNATE_CONV", "VDNNPP_CONV", "VDNNPP_DYN", "WINDOW",
-    "WINDOW_LATE", "WINDOW_NO_POOL", "Compressed", "FindPrefetchLayer", "FoundPool", "OffloadInputsOf", "OnDemand",
-    "find_pool", "never_negative", "packing", "static", "stored_bytes", "with_join", "without_join",
+    "ALL", "ALTERNATE_CONV", "CONV", "VDNNPP_ALL", "VDNNPP_ALTERNATE_CONV", "VDNNPP_CONV", "VDNNPP_DYN",
+    "VDNNPP_VDNN_ALL", "VDNN_ALL", "WINDOW", "WINDOW_LATE", "WINDOW_NO_POOL", "Compressed", "FindPrefetchLayer",
+    "FoundPool", "OffloadInputsOf", "OnDemand", "find_pool", "never_negative", "packing", "static", "stored_bytes",
+    "with_join", "without_join",
 ]  # fmt: skip

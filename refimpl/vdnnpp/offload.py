@@ -1,5 +1,9 @@
 """vDNN++'s static policies (§2 of our reading of the authors' public code): whose inputs are offloaded.
 
+The authors' networks are chains of CONV, POOL, FC and softmax.  (Their code knows batch norm and dropout, too; none of
+their networks has one.)  On such chains "all" offloads the maps that vDNN-all offloads.  On a network with batch norms
+and forks it offloads more, so vDNN's list is a policy of vDNN++, too.
+
 As in vDNN, the last layer that reads a map sends it.  The input of the last layer that is not a softmax or a ReLU stays
 on the device: it is needed again at once.
 """
@@ -44,13 +48,19 @@ class OffloadInputsOf(slots.Offload):
         return [layer for layer in network.layers if layer.kind in self.kinds and layer not in last][:: self.every]
 
 
-#: "All" means all but ReLU, softmax and fully connected layers: those that the authors' code did not know, too (ours).
+KNOWN: tuple[LayerKind, ...] = ("conv", "pool", "batchnorm", "dropout")  #: to the authors' code (S)
+ADDED: tuple[LayerKind, ...] = ("lrn", "concat", "join", "fork")  #: by us, for other networks (R)
+#: "All" means all but ReLU, softmax and fully connected layers: later kinds, too, but losses (R).
 ALL = OffloadInputsOf(
-    with_new(
-        ("conv", "pool", "lrn", "batchnorm", "dropout", "concat", "join", "fork"), lambda traits: traits.work != "loss"
-    ),
+    with_new((*KNOWN, *ADDED), lambda traits: traits.work != "loss"),
     "vdnnpp-all",
     "the inputs of all layers but ReLU, FC and softmax",
+)
+#: vDNN's list, as it is extended there.
+VDNN_ALL = OffloadInputsOf(
+    with_new(("conv", "pool", "concat"), lambda traits: "x" in traits.backward_reads and traits.work != "loss"),
+    "vdnnpp-vdnn-all",
+    "the inputs of every CONV, POOL and CONCAT, as vDNN has them",
 )
 #: As vDNN's: with the matrix products among the kinds that the authors' code did not know (ours).
 PRODUCTS = with_new(("conv",), lambda traits: traits.work == "product")

@@ -6,11 +6,14 @@ pool grows by what was missing from the largest hole it could have had, and the 
 fits.  A larger pool than the one that is found may fail: best fit is not monotone.
 
 A block that outlives the forward pass splits the holes of those that come and go.  So *right placement* takes maps that
-are not offloaded off the pool's right end (`refimpl.memory.both_ends`).  Which placement is best depends on the policy
-and on the order, a prefetch before or after a layer's own gradient: no heuristic wins everywhere.
-`refimpl.studies.fragmentation.study` compares them all.
+are not offloaded off the pool's right end (`refimpl.memory.both_ends`).  In the authors' public code it is an option of
+the build; the default is best fit for every block.  Which placement is best depends on the policy and on the order, a
+prefetch before or after a layer's own gradient: no heuristic wins everywhere.  `refimpl.studies.fragmentation.study`
+compares them all.
 
-vDNN++'s presets train in the pool that was found (`FoundPool`).  So more memory never fails where less fits.
+vDNN++'s presets train in the pool that was found (`FoundPool`), and the placement is searched for, too: best fit
+first, and right placement where that pool is too large.  So from the least of these pools on, more memory never fails
+where less fits.
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from refimpl.memory import UNLIMITED, Allocator, BothEnds
+from refimpl.memory import UNLIMITED, Allocator, BestFit, BothEnds, Pool
 from refimpl.memory.allocation_trace import PoolSize, Trace, TraceEvent, fullest, ideal, replay, rounded
 from refimpl.network import Step
 from refimpl.slots.errors import DoesNotFit, PoolDoesNotFit
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 #: Steps after which the bytes of a released map are free again, though its copy may still run; None: at the barrier.
 LAGS = (None, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1, 0)
 #: The same where the order is not fixed: bytes that drain for longer are missing as workspace.
-FITTING_LAGS = (4, 2, 1, 0)
+FITTING_LAGS = (0, 1, 2, 4)
 
 Place = tuple[int, int, int]  #: in a trace: a step, whether it is before what drained in it, an instruction
 
@@ -68,35 +71,55 @@ def find_pool(events: Trace, allocator: Allocator, limit: int = UNLIMITED) -> Po
 
 
 @dataclass(frozen=True)
-class FoundPool(BothEnds, PoolSearch):
-    """Right placement, in a pool of the size that the search found.
+class FoundPool(Allocator, PoolSearch):
+    """Best fit or right placement, in a pool of the size that the search found.
 
     That size depends on how soon the bytes of offloaded maps are free again.  If they are at the barrier, no kernel
     waits for a copy, and the pool is large.  If they are `lag` steps after the map's release, the pool is smaller, and
-    kernels wait for copies that take longer than that.  The longest lag whose pool is within the budget is taken.  For
+    kernels wait for copies that take longer than that.  The longest lag with a pool within the budget is taken.  For
     each lag the order of allocations and frees is fixed, so what fits the pool in the search fits it in training.
+    Where all these pools are too large, the pool is the budget, and the lag the shortest: then a prefetch that finds no
+    room is left out, and its map comes when it is needed, as in vDNN.
 
-    Where the order is not fixed, the pool is as large as the budget, and the first lag that fits is taken.
+    Where the order is not fixed, the pool is as large as the budget: of all lags and placements the fastest is taken.
 
+    `placement`: right for blocks that stay, or left (best fit) for all; searched: left first.
     `hint`: where even bytes that are free at once are too many, the error names these, and no pool is searched for.
     """
 
+    placement: Literal["searched", "left", "right"] = "searched"
     hint: bool = field(default=False, repr=False)
 
     name: ClassVar[str] = "vdnnpp-pool"
-    summary: ClassVar[str] = "right placement, in a pool whose size is searched for before training"
+    summary: ClassVar[str] = "best fit or right placement, in a pool that is searched for before training"
+
+    def open(self, size: int) -> Pool:
+        return (BothEnds if self.placement == "right" else BestFit)(self.granularity).open(size)
+
+    @property
+    def placements(self) -> list[FoundPool]:
+        """This allocator with each placement that it may have."""
+        if self.placement != "searched":
+            return [self]
+        return [dataclasses.replace(self, placement=one) for one in ("left", "right")]
 
     def search(self, attempt: Callable[..., Program], budget: int, fixed_order: bool) -> Program:
-        if fixed_order:
-            pool, lag = self.pool_and_lag(attempt, budget)
+        if not fixed_order:
+            return self.fastest(attempt, budget)
+        try:
+            pool, lag, placed = self.pool_lag_and_placement(attempt, budget)
+        except PoolDoesNotFit as error:
             try:
-                return dataclasses.replace(attempt(pool, lag), budget=budget)
-            except DoesNotFit:  # a module follows the pool, and does not say so
-                pass
-        return self.first_that_fits(attempt, budget)
+                return attempt(budget, LAGS[-1], self.placements[0])
+            except DoesNotFit:
+                raise error from None
+        try:
+            return dataclasses.replace(attempt(pool, lag, placed), budget=budget)
+        except DoesNotFit:  # a module follows the pool, and does not say so
+            return self.fastest(attempt, budget)
 
-    def pool_and_lag(self, attempt: Callable[..., Program], budget: int) -> tuple[int, int | None]:
-        """Bytes of the pool, and the lag, of the longest lag whose pool is within the budget."""
+    def pool_lag_and_placement(self, attempt: Callable[..., Program], budget: int) -> tuple[int, int | None, FoundPool]:
+        """Bytes of the pool of the longest lag that has one within the budget, and the placement that fits it."""
         traces = TracesOfLags(attempt(UNLIMITED))
 
         def trace(lag: int | None) -> Trace:
@@ -106,21 +129,40 @@ class FoundPool(BothEnds, PoolSearch):
         if self.hint and least > budget:
             raise PoolDoesNotFit(None, "the pool", least, budget, budget, budget, {})
         for lag in LAGS if least <= budget else ():  # what is free later takes more
-            if (pool := find_pool(trace(lag), self, budget).pool_bytes) <= budget:
-                return pool, lag
+            for placed in self.placements:
+                if (pool := placed.bytes_for(trace(lag), budget)) <= budget:
+                    return pool, lag, placed
         _, largest = fullest(trace(LAGS[-1]))
         smallest = UNLIMITED
         for lag in reversed(LAGS):
-            smallest = min(smallest, find_pool(trace(lag), self, smallest - 1).pool_bytes)
+            for placed in self.placements:
+                smallest = min(smallest, placed.bytes_for(trace(lag), smallest - 1))
         raise PoolDoesNotFit(largest and traces.step(largest), "the pool", smallest, budget, budget, budget, {})
 
-    def first_that_fits(self, attempt: Callable[..., Program], budget: int) -> Program:
-        for lag in FITTING_LAGS[:-1]:
-            try:
-                return attempt(budget, lag)
-            except DoesNotFit:
-                continue
-        return attempt(budget, FITTING_LAGS[-1])
+    def fastest(self, attempt: Callable[..., Program], budget: int) -> Program:
+        """In a pool of the budget: of all lags and placements the program that takes least time by the model."""
+        from refimpl.planner import TooSlow
+
+        found: list[Program] = []
+        failures: list[Exception] = []
+        for lag in FITTING_LAGS:
+            for placed in self.placements:
+                try:
+                    found.append(attempt(budget, lag, placed))
+                except (DoesNotFit, TooSlow) as error:
+                    failures.append(error)
+        if not found:
+            raise failures[0]
+        return min(found, key=lambda program: program.planned_seconds)
+
+    def bytes_for(self, events: Trace, limit: int) -> int:
+        """Bytes of the pool that the search finds for a trace; without one, or beyond `limit`, more than that."""
+        try:
+            return find_pool(events, self, limit).pool_bytes
+        except PlacementError:
+            if self.placement == "right":
+                return limit + 1
+            raise
 
     def pool_bytes(self, program: Program) -> int:
         """The pool that the search finds for a program, its resident tensors included."""

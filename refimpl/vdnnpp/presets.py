@@ -9,6 +9,9 @@ The executor and the planner release every tensor in these two phases, and wait 
 have no join takes no module: it is a constant of the setup, as is the barrier (`static`).  `with_join` and
 `without_join` are what a join does to a chain of layers.
 
+`vdnnpp-vdnn-all` offloads the maps that vDNN-all does (R).  On the authors' chains that is `vdnnpp-all`; on networks
+with forks it moves less.
+
 `vdnnpp-dyn`: a candidate passes if a whole iteration fits the budget; no time is measured.  The first that
 passes, in this order:
 
@@ -29,7 +32,7 @@ from refimpl.slots.baseline import BufferAMap, LayerWise, NoOffload, NoPrefetch
 from refimpl.slots.search import Search
 from refimpl.slots.setup import Setup
 from refimpl.vdnnpp.compression import Compressed
-from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV
+from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, VDNN_ALL
 from refimpl.vdnnpp.pool_search import FoundPool
 from refimpl.vdnnpp.prefetch import WINDOW
 
@@ -43,7 +46,7 @@ def static(
     pinned: slots.Pinned | None = None,
     allocator: Allocator | None = None,
 ) -> Setup:
-    """One memory stream, no join, a barrier between forward and backward; right placement in the pool that is found."""
+    """One memory stream, no join, a barrier between forward and backward, and the pool that the search finds."""
     prefetch = NoPrefetch() if isinstance(offload, NoOffload) else WINDOW
     return Setup(
         name, offload=offload, liveness=LayerWise(), prefetch=prefetch, algorithms=algorithms or LEAST,
@@ -52,6 +55,7 @@ def static(
 
 
 VDNNPP_ALL = static("vdnnpp-all", ALL, LEAST, COMPRESSED)
+VDNNPP_VDNN_ALL = static("vdnnpp-vdnn-all", VDNN_ALL, LEAST, COMPRESSED)
 VDNNPP_CONV = static("vdnnpp-conv", CONV, LEAST, COMPRESSED)
 VDNNPP_ALTERNATE_CONV = static("vdnnpp-alternate-conv", ALTERNATE_CONV, LEAST, COMPRESSED)
 VDNNPP_DYN = Search.over(

@@ -36,6 +36,20 @@ FAULTS = (
         slow=True,
     ),
     Fault(
+        "a kernel of few tiles reaches its whole rate",
+        "refimpl/machine/model.py",
+        "tiling.flops * (1 + more / tiling.tiles)",
+        "tiling.flops",
+        "tests/refimpl/machine/test_tiling.py",
+    ),
+    Fault(
+        "the FFT of a backward data pass has the plane of x's padded map",
+        "refimpl/machine/catalogues/cudnn4.py",
+        'if conv.pass_ != "backward_data":',
+        "if conv:",
+        "tests/refimpl/machine/test_cudnn4.py",
+    ),
+    Fault(
         "a damaged calibration is used",
         "refimpl/machine/cpu_costs.py",
         "if sound and whole and complete",

@@ -24,9 +24,9 @@ Steps
 
 Test it: pytest tutorials/labs/test_a5.py --submission my_modules.py
     This skeleton                                                            0: it fits nothing
-    Every map, none prefetched                                               97
-    As few maps as the budget asks for, none prefetched                      98
-    The same, ahead by time, whether there is room or not                    85: one case does not fit
+    Every map, none prefetched                                               99
+    As few maps as the budget asks for, none prefetched                      100
+    The same, ahead by time, whether there is room or not                    86: one case does not fit
     The fullest steps are relieved, ahead by time where there is room        100
 """
 

@@ -30,7 +30,7 @@ def needed_solved(model: Model, order: Sequence[Candidate], budget: int) -> list
         fullest = int(held.argmax())
         if held[fullest] <= budget:
             return chosen
-        one = next((one for one in order if one not in chosen and one.is_idle(fullest)), None)
+        one = next((one for one in order if one not in chosen and one.last_use < fullest < one.next_use), None)
         if one:
             chosen.append(one)
         else:

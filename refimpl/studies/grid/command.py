@@ -7,7 +7,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 from refimpl.cli import shared_options
 from refimpl.cli.parser import DOES_NOT_FIT, DONE, Fail, Parser, real, whole
@@ -31,6 +31,7 @@ from refimpl.text import closest, counted, harmless, size, toml_tables
 
 PRODUCT = ("networks", "setups", "machines", "budgets", "batches")  #: keys of a study's file, each a list
 FLAGS = ("least", "spread")  #: and these, each true or false
+CASES = "cases"  #: tables of the product's keys, each in place of the file's
 #: Picture → what it draws.
 KINDS = {
     "heat-map": "setup by budget",
@@ -73,12 +74,13 @@ def add(parser: Parser) -> None:
     )
     meant = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
     parser.add_argument("--draw", choices=tuple(KINDS), help=f"{meant} (default: heat-map; of a network pareto)")
+    parser.add_argument("--beside", action="store_true", help="a column for each setup, and which one is slower where")
     parser.add_argument("--csv", action="store_true", help="the rows for a spreadsheet, on standard output")
     group = parser.add_argument_group("of a network")
     group.add_argument("--batch", type=whole(), metavar="N", help="images in a batch (default: as its paper has it)")
     group.add_argument("--machine", metavar="NAME", help="or a profile (default: the GPU at hand, titan-x without one)")
     group.add_argument("--with", action="append", metavar="SETUP", dest="setups", default=[],
-                       help="this setup in place of all the papers'; repeatable")  # fmt: skip
+                       help="this setup in place of all the papers', or of the file's; repeatable")  # fmt: skip
     group.add_argument("--budget", metavar="SIZE,SIZE", help="these budgets, as in 8GiB,12GiB or 0.4,0.8")
     group.add_argument("--points", type=whole(2, 1000), metavar="N", default=BUDGETS,
                        help=f"how many budgets there are, without --budget (default: {BUDGETS})")  # fmt: skip
@@ -101,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
         rows = [*read(path, fault)[0].values()]
     else:
         options.out = options.out or str(path.with_suffix(".jsonl"))
-        rows = planned(options, points_of(options.file))
+        rows = planned(options, points_of(options.file, options.setups))
     if picture:
         from refimpl.studies.grid.pictures import drawn
 
@@ -112,7 +114,9 @@ def run(options: argparse.Namespace) -> int:
     if options.csv:
         print(harmless(as_csv(rows)), end="")
         return DONE
-    if of_network:
+    if options.beside:
+        show_table(over_budget.beside(rows))
+    elif of_network:
         curves = Curves.of(rows)
         show_table(over_budget.table(curves))
         for line in over_budget.findings(curves):
@@ -166,20 +170,17 @@ def budgets_of(options: argparse.Namespace, machine: str, batch: int, setups: Se
 # -- a file ------------------------------------------------------------------------------------------------------------
 
 
-def points_of(path: str) -> list[GridPoint]:
-    """The points of a study's file; raises `StudyError`."""
+def points_of(path: str, setups: Sequence[str] = ()) -> list[GridPoint]:
+    """The points of a study's file; `setups` are in place of its own.  Raises `StudyError`."""
     given = toml_tables(path, StudyError)
-    for name, value in given.items():
-        if name not in (*PRODUCT, *FLAGS, "points"):
-            near = closest(name, [*PRODUCT, *FLAGS, "points"])
-            raise StudyError(f"{path}: there is no {name!r}; did you mean {near}?")
-        if name in PRODUCT and not isinstance(value, list):
-            raise StudyError(f"{path}: {name} is {value!r}; give a list")
-        if name in FLAGS and not isinstance(value, bool):
-            raise StudyError(f"{path}: {name} is {value!r}; give true or false")
+    refuse_unknown(path, given, (*PRODUCT, *FLAGS, "points", CASES))
     flags = {name: given.get(name, False) for name in FLAGS}
     product = {name: given[name] for name in PRODUCT if name in given}
-    found = points(**{"setups": []} | product, **flags) if "networks" in product else []
+    found: list[GridPoint] = []
+    for case in given.get(CASES, [{}]):
+        refuse_unknown(path, case, PRODUCT)
+        merged = {"setups": []} | product | case | ({"setups": [*setups]} if setups else {})
+        found += points(**merged, **flags) if "networks" in merged else []
     single = given.get("points", [])
     fields = set(get_type_hints(GridPoint)) - {f"with_{name}" for name in FLAGS}
     for one in single if isinstance(single, list) else [single]:
@@ -189,6 +190,19 @@ def points_of(path: str) -> list[GridPoint]:
     if not found:
         raise StudyError(f"{path} names no networks; write, for instance, {EXAMPLE}")
     return found
+
+
+def refuse_unknown(path: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raise `StudyError` where a table has a key that is not known, or a value of another type."""
+    if not isinstance(given, Mapping):
+        raise StudyError(f"{path}: a case is {given!r}; give a table [[{CASES}]]")
+    for name, value in given.items():
+        if name not in known:
+            raise StudyError(f"{path}: there is no {name!r}; did you mean {closest(name, [*known])}?")
+        if name in (*PRODUCT, CASES) and not isinstance(value, list):
+            raise StudyError(f"{path}: {name} is {value!r}; give a list")
+        if name in FLAGS and not isinstance(value, bool):
+            raise StudyError(f"{path}: {name} is {value!r}; give true or false")
 
 
 def as_csv(rows: list[Row]) -> str:

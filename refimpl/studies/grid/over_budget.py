@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from refimpl.names.machines import named
 from refimpl.planner.heading import heading
@@ -145,17 +145,69 @@ def distance(policy: Line, bound: Line) -> float | None:
 
 # -- for people --------------------------------------------------------------------------------------------------------
 
+NOTE = (
+    "Seconds of an iteration over the baseline's with memory enough: of each the best setup within the budget or a "
+    "smaller one, whose program runs in more memory too."
+)
+
 
 def table(curves: Curves) -> Table:
     """A line a budget."""
     rows = [*zip(curves.budgets, *curves.shown.values(), strict=True)]
     columns = [Column("budget", itemgetter(0), size)]
     columns += [Column(name, itemgetter(place), "{:.3f}".format) for place, name in enumerate(curves.shown, 1)]
-    note = (
-        "Seconds of an iteration over the baseline's with memory enough: of each the best setup within the budget or a "
-        "smaller one, whose program runs in more memory too."
+    return Table.of(curves.title, rows, columns, NOTE)
+
+
+def beside(rows: Sequence[Row]) -> Table:
+    """A line a budget of every network, a column a setup or paper.  Raises `RowsError`."""
+    lines = [line for of_case in cases(rows) for line in of_case]
+    names = dict.fromkeys(name for line in lines for name in line.slow_down)
+    columns = [Column("case", lambda line: line.case), Column("budget", lambda line: line.budget, size)]
+    columns += [Column(name, partial(slow_down, name), "{:.3f}".format) for name in names]
+    found = [against(other, next(iter(names)), lines) for other in [*names][1:] if other != BOUND]
+    return Table.of("", lines, columns, "  ".join([NOTE, *found]))
+
+
+class Beside(NamedTuple):
+    """A line of the table."""
+
+    case: str
+    budget: int  #: bytes
+    slow_down: dict[str, float | None]  #: setup or paper → seconds over the baseline's
+
+
+def slow_down(name: str, line: Beside) -> float | None:
+    return line.slow_down.get(name)
+
+
+def cases(rows: Sequence[Row]) -> Iterator[list[Beside]]:
+    """The lines of each network, batch and machine."""
+    of: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        of.setdefault((row["network"], row["batch"], row["machine"]), []).append(row)
+    for (network, batch, machine), those in of.items():
+        curves = Curves.of(those)
+        columns = zip(*curves.shown.values(), strict=True)
+        case = f"{network}/{batch} {machine}"
+        yield [
+            Beside(case, at, dict(zip(curves.shown, column, strict=True)))
+            for at, column in zip(curves.budgets, columns, strict=True)
+        ]
+
+
+def against(own: str, other: str, lines: Sequence[Beside]) -> str:
+    """Where a setup is slower than another one; where it does not fit and the other does, it is slower."""
+    pairs = [(line.slow_down.get(own), line.slow_down.get(other)) for line in lines]
+    ratios = [(one or math.inf) / (two or math.inf) for one, two in pairs if one or two]
+    alone, lost = sum(ratio == 0 for ratio in ratios), sum(ratio == math.inf for ratio in ratios)
+    most = max((ratio for ratio in ratios if ratio < math.inf), default=0.0)
+    slower = sum(ratio > 1 + ROUNDING for ratio in ratios)
+    return (
+        f"{own} beside {other}: of {counted(len(pairs), 'point')} it is faster at "
+        f"{sum(ratio < 1 - ROUNDING for ratio in ratios)} (fits alone at {alone}), slower at {slower} (does not fit at "
+        f"{lost}); at most {most:.3f} ×; neither fits at {len(pairs) - len(ratios)}."
     )
-    return Table.of(curves.title, rows, columns, note)
 
 
 def findings(curves: Curves) -> list[str]:
@@ -182,7 +234,10 @@ def findings(curves: Curves) -> list[str]:
 
 
 def picture(curves: Curves) -> Figure:
-    """Stepped lines, for a program for one budget runs in every larger one; of groups with several the best is bold."""
+    """Stepped lines, for a program for one budget runs in every larger one; of groups with several the best is bold.
+
+    The table is in the picture's file, as its description.
+    """
     import numpy as np
 
     from refimpl.report import style
@@ -192,6 +247,7 @@ def picture(curves: Curves) -> Figure:
     several = any(len(lines) > 1 for lines in curves.groups.values())
     bold = {paper: line for paper, line in curves.best.items() if several and paper != "baseline"}
     with style.page(9.5, 5.4, "Slow-down over budget", curves.title, head=0.55) as figure:
+        figure.set_label(table(curves).text())
         axes: Axes = figure.subplots()
         right = budgets[-1] * (budgets[-1] / min(step, budgets[0])) ** 0.04
         draw = partial(steps, axes, budgets, right)

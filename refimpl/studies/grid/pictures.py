@@ -26,8 +26,9 @@ from refimpl.text import counted
 PANELS = 20  #: cases that one picture shows, each in a panel
 ACROSS = 4  #: panels side by side
 HIGHEST = 4.0  #: times the best: the right end of a profile
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)))  #: of a paper's setups
-MARKS = ("o", "s", "^", "D")
+#: Of a paper's setups.
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)), (0, (1, 3)))
+MARKS = ("o", "s", "^", "D", "v")
 SIMULATED = "simulated; × the baseline with memory enough"
 
 Case: TypeAlias = tuple[str, int, str]  #: network, batch, machine
@@ -114,8 +115,8 @@ def looks(setups: Sequence[str]) -> dict[str, dict[str, Any]]:
     return {
         setup: {
             "color": (PAPER_COLOURS | colours)[paper],
-            "linestyle": DASHES[place % 4],
-            "marker": MARKS[place % 4],
+            "linestyle": DASHES[place % len(DASHES)],
+            "marker": MARKS[place % len(MARKS)],
             "linewidth": 2.8 if ":" in preset_of(setup) else 1.5,  # the reader's own
         }
         for paper, those in known.items()

@@ -11,11 +11,13 @@ import json
 import re
 from collections.abc import Callable
 from functools import lru_cache, partial
+from math import inf
 from time import process_time
 from typing import NamedTuple
 
 import refimpl
 from refimpl.combined import Combined
+from refimpl.combined.papers import best_of, papers
 from refimpl.importing import own_code
 from refimpl.importing.any_batch import Batches
 from refimpl.machine import Machine
@@ -26,6 +28,7 @@ from refimpl.names.largest_batch import largest, unlimited_baseline
 from refimpl.names.least_budget import least_budget, needed_by_baseline
 from refimpl.names.machines import named
 from refimpl.names.networks import build
+from refimpl.names.presets import PRESETS
 from refimpl.names.presets import setup as setup_named
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Program, Setup, plan
@@ -55,6 +58,7 @@ FIELDS = {
     "offloaded_bytes": "copied to the host, as the policy wants it", "prefetched_bytes": "copied back in time",
     "on_demand_bytes": "copied back when a step needs them", "evicted_bytes": "copied to the host by a cache",
     "again": "forward steps that run again", "waits": "of one stream for another",
+    "adopted": "of a paper or a policy that searches, the setup that was taken",
     "planning_seconds": "processor seconds of the plan", "program": "a hash of the program, addresses included",
 }  # fmt: skip
 
@@ -68,7 +72,7 @@ TYPES: dict[str, tuple[tuple[type, ...], float, float, str]] = {
 }  # fmt: skip
 #: The fields of each type.
 OF_TYPE = {
-    "text": ("key", "network", "setup", "machine", "budget", "version", "why", "program"),
+    "text": ("key", "network", "setup", "machine", "budget", "version", "why", "adopted", "program"),
     "flag": ("with_least", "with_spread", "largest", "fits"), "number": ("planning_seconds",),
     "whole": ("budget_bytes", "least_bytes", "pool_bytes", "peak_bytes"),
     "more": ("seconds", "slow_down", "slow_down_low", "slow_down_high"),
@@ -80,7 +84,7 @@ TYPE_OF = {name: TYPES[kind] for kind, names in OF_TYPE.items() for name in name
 ALWAYS = ("key", "network", "setup", "machine", "budget", "with_least", "with_spread", "largest")
 ANSWERED = ("batch", "budget_bytes")
 FITTING = ("seconds", "slow_down")
-PROGRAM = ("pool_bytes", "peak_bytes", *OF_TYPE["count"], "program")
+PROGRAM = ("pool_bytes", "peak_bytes", *OF_TYPE["count"], "adopted", "program")
 
 LARGEST = "largest"  #: as a batch: the largest one tried that fits
 BOUND = "bound"  #: as a setup, perhaps with the solver's seconds (`bound 60`): no plan takes less than its seconds
@@ -155,6 +159,8 @@ def row(point: GridPoint, planned: Callable[[Network, Setup, Machine, int], Prog
         machine = named(point.machine)
         if is_bound(point.setup):
             return made | of_bound(point, machine)
+        if point.setup in papers() and point.setup not in PRESETS:
+            return made | of_paper(point, machine)
         setup = of_papers()[point.setup].setup if point.setup in of_papers() else setup_named(point.setup)
         if isinstance(point.batch, str):
             return made | of_largest(point, setup, machine)
@@ -186,8 +192,8 @@ def of_program(program: Program, machine: Machine) -> Row:
     return {
         "fits": True, "pool_bytes": program.pool_bytes, "peak_bytes": program.peak_bytes,
         "seconds": program.planned_seconds, "slow_down": program.planned_seconds / fastest,
-        "again": counts.recomputed_layers, **{name: getattr(counts, name) for name in moved},
-        "program": fingerprint(program),
+        "adopted": program.setup.name, "again": counts.recomputed_layers, "program": fingerprint(program),
+        **{name: getattr(counts, name) for name in moved},
     }  # fmt: skip
 
 
@@ -195,6 +201,20 @@ def moved(row: Row) -> int | None:
     """Bytes copied both ways."""
     found = [row[name] for name in ("offloaded_bytes", "prefetched_bytes", "on_demand_bytes", "evicted_bytes")]
     return None if None in found else sum(found)
+
+
+def of_paper(point: GridPoint, machine: Machine) -> Row:
+    """The fastest of all setups of a paper; raises `DoesNotFit` where none fits."""
+    if not isinstance(point.batch, int | None) or point.budget.startswith("least"):
+        raise RefimplError(f"{point.setup} has many setups; give a batch and a budget as in 12GiB, or name one of them")
+    network, began = network_of(point.network, point.batch), process_time()
+    budget = bytes_of(point.budget, network, machine, None)
+    made: Row = {"batch": network.batch, "budget_bytes": budget, "resident_bytes": network.resident_bytes}
+    best = best_of(papers()[point.setup], network, machine, budget, inf)
+    made |= {"planning_seconds": process_time() - began}
+    if best.program is None:
+        return made | {"fits": False, "why": harmless(str(best.tried[0].failure), keep="")}
+    return made | of_program(best.program, machine)
 
 
 def is_bound(setup: str) -> bool:

@@ -32,7 +32,8 @@ def add(parser: Parser) -> None:
         "published figures of all papers, and how many of them are met.  With `machines`: the times and "
         "the memory of networks and convolutions that others measured on GPUs, beside ours.",
         [
-            "refimpl reproduce all", "refimpl reproduce machines", "refimpl reproduce vdnn",
+            "refimpl reproduce all", "refimpl reproduce machines", "refimpl reproduce machines --only fit",
+            "refimpl reproduce vdnn",
             "refimpl reproduce vdnn --picture vdnn.png --json > vdnn.json",
             "refimpl reproduce superneurons --picture superneurons.png",
             "refimpl reproduce superneurons --only curve --only recompute",
@@ -143,9 +144,9 @@ def machines(options: argparse.Namespace) -> int:
     of_one_paper(options, "picture", "really", "network", "batch", "policy")
     for name in options.only:
         pick(name, PARTS, "part")
-    made = {name: make() for name, make in PARTS.items() if not options.only or name in options.only}
+    made = {name: make() for name, make in PARTS.items() if name in (options.only or PAGES)}
     tables = [table for of_part in made.values() for table in of_part]
-    for name in dict.fromkeys(PAGES[part] for part in made) if options.write else ():
+    for name in dict.fromkeys(PAGES[part] for part in made if part in PAGES) if options.write else ():
         written = [part for part, page in PAGES.items() if page == name]
         if not made.keys() >= {*written}:
             raise Fail(f"--write writes all parts of a page; give --only {' --only '.join(written)}, or none")

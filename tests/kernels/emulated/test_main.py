@@ -38,9 +38,9 @@ print(gpu.to_host(x)[7])
 """
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "kernels.targets.emulated", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0", **more}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
 
@@ -54,6 +54,9 @@ def test_a_script_runs_and_what_the_checks_find_is_its_exit_status(tmp_path: Pat
     wrong = run(str(path), "9")
     assert wrong.returncode == 1 and wrong.stdout == ""
     assert wrong.stderr.splitlines()[-1].startswith("the emulated GPU found an error: kernel fill")
+    elsewhere = tmp_path / "no-utf-8-\udcff"
+    kept = run(str(path), "8", REFIMPL_CACHE=str(elsewhere))
+    assert (kept.returncode, kept.stdout) == (0, "7.0\n") and any(elsewhere.iterdir())
     absent = run(str(tmp_path / "absent.py"))
     assert absent.returncode == 1 and absent.stderr == f"there is no script {tmp_path / 'absent.py'}\n"
 

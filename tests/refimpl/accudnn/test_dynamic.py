@@ -92,7 +92,7 @@ def played(fits: str, network: Network, budget: int) -> tuple[Program | None, li
 
 
 def test_the_last_resorts_in_their_order() -> None:
-    network = build("tiny-vgg", 32)
+    network = build("tiny-vgg", 64)
     least = Model.of(Context(network, TITAN_X, UNLIMITED)).least()
     nothing, asked = played("no candidate at all", network, int(1.2 * least))
     assert nothing is None and len(asked) <= MOST_PLANS

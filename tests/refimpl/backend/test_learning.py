@@ -94,7 +94,7 @@ def test_what_is_frozen_takes_no_memory_and_no_backward() -> None:
 
     of = {one: refimpl.plan(network, "baseline", "titan-x") for one, network in (("whole", whole), ("kept", kept))}
     assert of["kept"].peak_bytes < of["whole"].peak_bytes - 2 * convolutions
-    assert of["kept"].planned_seconds < of["whole"].planned_seconds / 2
+    assert of["kept"].planned_seconds < 0.51 * of["whole"].planned_seconds
     assert kept.trained_by() is kept and whole.trained_by() is whole
     assert kept.trained_by(frozen=["!conv*"]).resident_bytes == whole.resident_bytes
 

@@ -358,7 +358,7 @@ DOCUMENT: dict[str, Any] = {
             "Saved a.npz", "Exported a.onnx",
         )),
         ("baseline allocator=driver-calls", {}, ("Driver no calls: on the CPU there is none",)),
-        ("vdnnpp-all", {}, ("Pool 1.684 MiB: no more of the budget is taken", "On host no map compressed")),
+        ("vdnnpp-all", {}, ("Pool 1.593 MiB: no more of the budget is taken", "On host no map compressed")),
         ("vdnn-all", {"accuracy": None, "counted": {"what": "number", "number": 32}}, (
             "Tested loss 0.625, the mean over 32 numbers of 32 images",
         )),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from refimpl.combined import COMBINED, Combined, Fates, search
 from refimpl.combined.judge import Judge
 from refimpl.combined.maps import Maps
+from refimpl.combined.papers import best_of, papers
 from refimpl.combined.search import changed, point, with_word
 from refimpl.combined.seeds import ADDRESSES, FASTEST, family, prices, seed
 from refimpl.combined.seeds import fates_of as member
@@ -141,6 +142,13 @@ def test_nothing_is_searched_where_a_paper_is_at_the_floor() -> None:
     net = build("lenet", 16)
     program = plan(net, COMBINED, TITAN_X, 1 << 30)
     assert program.setup.name.startswith("combined: ") and len(program.tried) <= 3
+
+
+def test_it_is_no_slower_than_the_best_of_a_paper_whose_pool_is_searched_for() -> None:
+    net, budget = build("alexnet", 256), 1285923219
+    best = best_of(papers()["vDNN++"], net, TITAN_X, budget, float("inf")).program
+    program = plan(net, dataclasses.replace(COMBINED, effort=1), TITAN_X, budget)
+    assert best and program.planned_seconds <= best.planned_seconds
 
 
 def test_where_nothing_fits_the_error_says_whose_and_the_least_budget_fits() -> None:

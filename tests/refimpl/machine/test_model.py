@@ -88,7 +88,7 @@ def test_a_choice_of_another_catalogue_is_refused() -> None:
 
 
 def test_an_unknown_catalogue_is_refused_with_the_nearest() -> None:
-    with raises_naming(MachineError, "catalogue", "cudnn", "cudnn4"):
+    with raises_naming(MachineError, "catalogue", "cudnn", "cudnn5"):
         TITAN_X.with_catalogue("cudnn")
     with raises_naming(MachineError, "catalogue", "zzz", "cudnn4"):
         TITAN_X.with_catalogue("zzz")

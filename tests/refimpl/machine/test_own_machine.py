@@ -62,7 +62,7 @@ def test_a_value_is_read_as_it_is_written(what: str) -> None:
         ({"lnk": "12GB/s"}, "a machine has no 'lnk'; did you mean link?"),
         ({"efficiency": {"forward": 1.5}}, "efficiency forward is 1.5; give a share above 0 and at most 1"),
         ({"efficiency": {"ford": 0.5}}, "there is no efficiency 'ford'; there are forward, backward, products"),
-        ({"catalogue": "cudnn"}, "there is no catalogue 'cudnn'; did you mean cudnn4?"),
+        ({"catalogue": "cudnn"}, "there is no catalogue 'cudnn'; did you mean cudnn5?"),
     ],
 )
 def test_nonsense_is_refused(given: dict[str, Any], says: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -100,16 +99,10 @@ def test_the_link_s_doubt_is_that_of_the_measured_links() -> None:
 
 
 def test_the_kernels_doubt_is_the_unseen_error_of_the_fit() -> None:
-    from refimpl.studies.reproduce.calibration import unseen
+    from refimpl.studies.reproduce.machines.figures import unseen_widths, whole_networks
 
-    errors = defaultdict(list)
-    for row in unseen():
-        errors[row.measured.library, row.measured.network].append(math.log1p(row.error))
-    whole = [statistics.mean(parts) for parts in errors.values()]
-    apart = [one - statistics.mean(parts) for parts in errors.values() for one in parts]
-    assert round(math.sqrt(statistics.mean(one**2 for one in whole)), 2) == Doubt().compute
-    freedom = len(apart) - len(whole)
-    assert round(math.sqrt(sum(one**2 for one in apart) / freedom), 2) == Doubt().kernel
+    whole, parts = unseen_widths(whole_networks())
+    assert (round(whole, 2), round(parts, 2)) == (Doubt().compute, Doubt().kernel) and Doubt().simple == Doubt().kernel
 
 
 def test_the_cpu_at_hand_is_as_uncertain_as_its_own_model_was_found_to_be() -> None:

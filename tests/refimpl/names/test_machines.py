@@ -20,7 +20,7 @@ from tests.refimpl.machine.test_gpus import sources
 
 GIB = 1 << 30
 PAPERS = ("titan-x", "k40c", "titan-xp", "gtx-970")
-OWNED = ("a100-40g", "a100-80g", "v100", "l4", "t4", "rtx-4090", "rtx-3060")
+OWNED = ("a100-40g", "a100-80g", "v100", "p100", "l4", "t4", "rtx-4090", "rtx-3060")
 
 
 def test_every_machine_is_found_by_its_name() -> None:
@@ -109,7 +109,7 @@ def test_here_is_the_gpu_where_there_is_one() -> None:
 
 def test_machines_are_attributes_of_their_module() -> None:
     assert machines.titan_x is MACHINES["titan-x"] and machines.a100_40g is MACHINES["a100-40g"]
-    assert {"titan_x", "rtx_4090", "here", "named", "like"} <= set(dir(machines)) and len(dir(machines)) == 16
+    assert {"titan_x", "rtx_4090", "here", "named", "like"} <= set(dir(machines)) and len(dir(machines)) == 17
     with pytest.raises(AttributeError, match="no machine 'titanic'; there are a100_40g, .*, here, .*, v100$"):
         _ = machines.titanic
     assert [one.name for one in listed(["l4", "t4"])] == ["l4", "t4"]

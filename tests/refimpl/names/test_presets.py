@@ -126,7 +126,7 @@ def test_a_papers_setups_are_its_presets_and_then_the_combinations_of_its_module
         assert made[: len(names)] == tuple(PRESETS[name].setup for name in names)
         assert made[len(names) :] == papers().get(paper, ())
     assert sorted(name for names in PAPERS.values() for name in names) == sorted(PRESETS)
-    assert len(combinations("vDNN")) == 18 and len(combinations("vDNN++")) == 46
+    assert len(combinations("vDNN")) == 18 and len(combinations("vDNN++")) == 59
 
 
 def test_assignments() -> None:

@@ -27,12 +27,12 @@ def test_each_cause_is_in_the_sentence_that_has_it() -> None:
     assert "to slower algorithms" in slow.sentence("one") and "rebuilds" not in slow.sentence("one")
     rebuilt = planned("superneurons-recompute")
     assert rebuilt.counts.recomputed_layers and "to rebuilds" in Attribution.of(rebuilt).sentence("one")
-    idle = Attribution.of(planned("vdnn-dyn"))
+    idle = Attribution.of(planned("vdnn-dyn", "9MiB"))
     assert idle.sentence("vDNN").endswith("it adopted none (p): nothing is offloaded.")
 
 
 def test_evictions_count_with_the_bytes_moved() -> None:
-    program = refimpl.plan("tiny-resnet", "superneurons", "titan-x", 0.5)
+    program = refimpl.plan("tiny-resnet", "superneurons", "titan-x", 0.3)
     assert program.counts.evicted_bytes
     said = Attribution.of(program).sentence("SuperNeurons")
     assert "evictions moved" in said

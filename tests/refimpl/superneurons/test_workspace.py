@@ -115,7 +115,7 @@ def test_nothing_is_evicted_for_a_workspace_unless_the_cache_says_so() -> None:
     wanted = (stages.everything(), stages.everything().replace(cache=LeastRecentlyUsed(workspaces=True)))
     paper, ours = (plan(network, one, MACHINES["titan-x"], budget) for one in wanted)
     ours.verify()
-    assert paper.counts.evictions < ours.counts.evictions and ours.planned_seconds < 0.7 * paper.planned_seconds
+    assert paper.counts.evictions < ours.counts.evictions and ours.planned_seconds < 0.85 * paper.planned_seconds
     assert functional_tensors_first(ours) and ours.peak_bytes <= budget
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
+from refimpl import vdnn
 from refimpl.machine import MACHINES
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.planner import plan
-from refimpl.vdnnpp import ALL, ALTERNATE_CONV, CONV, OffloadInputsOf, static
+from refimpl.vdnnpp import ALL, ALTERNATE_CONV, CONV, VDNN_ALL, OffloadInputsOf, static
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import leaving
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.vdnnpp
 
 TITAN_X = MACHINES["titan-x"]
 PLENTY = 1 << 40
-SETS = (ALL, CONV, ALTERNATE_CONV)
+SETS = (ALL, VDNN_ALL, CONV, ALTERNATE_CONV)
 
 
 def numbers(network: Network, module: OffloadInputsOf) -> set[int]:
@@ -76,3 +77,14 @@ class Plainly:
 def test_drawn_networks(network: Network) -> None:
     for module in SETS:
         assert leaving(network, module) == Plainly(network, module.kinds, module.every).sent
+    assert leaving(network, VDNN_ALL).items() <= leaving(network, vdnn.ALL).items()
+
+
+def test_on_the_authors_chains_vdnns_list_is_all_and_on_a_forked_network_less() -> None:
+    for name in ("alexnet:vdnnpp", "vgg16:vdnnpp", "vdnnpp-demo"):
+        chain = build(name, 2)
+        assert leaving(chain, VDNN_ALL) == leaving(chain, ALL) == leaving(chain, vdnn.ALL)
+    forked = build("resnet50", 64)
+    nbytes = {x.name: x.nbytes for step in forked.steps for x in step.uses}
+    ours, theirs = (sum(nbytes[name] for name in leaving(forked, module)) for module in (ALL, VDNN_ALL))
+    assert leaving(forked, VDNN_ALL) == leaving(forked, vdnn.ALL) and ours > 2 * theirs

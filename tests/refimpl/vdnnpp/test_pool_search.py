@@ -17,6 +17,7 @@ from refimpl.memory import UNLIMITED, Allocator, BestFit, BothEnds, FirstFit
 from refimpl.memory.allocation_trace import TraceEvent, ideal, replay, rounded
 from refimpl.names import presets
 from refimpl.names.largest_batch import least_conceivable
+from refimpl.names.least_budget import least_budget
 from refimpl.names.modules import MODULES
 from refimpl.names.networks import build
 from refimpl.network import Network
@@ -31,14 +32,15 @@ from refimpl.studies.fragmentation.study import (
     PoolRow,
     study,
 )
+from refimpl.vdnnpp import OnDemand, static
 from refimpl.vdnnpp.pool_search import LAGS, FoundPool, PlacementError, TracesOfLags, find_pool, trace_of
 from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import networks
-from tests.refimpl.modules import machine
+from tests.refimpl.modules import least_plan, machine
 
 pytestmark = pytest.mark.vdnnpp
 
-GTX_970 = MACHINES["gtx-970"]
+GTX_970, TITAN_X = MACHINES["gtx-970"], MACHINES["titan-x"]
 UNIT = 512
 ALEXNET, VGG = ("alexnet:vdnnpp", 128), ("vgg16:vdnnpp", 16)
 
@@ -179,25 +181,29 @@ def planned(drawn: Network, wanted: Setup, on: Machine, budget: int, lag: int | 
     return Planner(drawn, wanted, on, budget, lag).plan()
 
 
-def found(drawn: Network, name: str, on: Machine = GTX_970) -> dict[int | None, int]:
-    """Lag → the bytes of the pool that a preset's search finds."""
+def found(drawn: Network, name: str, on: Machine = GTX_970) -> list[tuple[int, str]]:
+    """The pool that a preset's search finds for each lag and placement, and the placement, in the search's order."""
     made = presets.setup(name).frugal
-    pools = {lag: Planner(drawn, made, on, UNLIMITED, lag).plan() for lag in LAGS}
-    return {lag: FoundPool().pool_bytes(program) for lag, program in pools.items()}
+    programs = [Planner(drawn, made, on, UNLIMITED, lag).plan() for lag in LAGS]
+    return [(placed.pool_bytes(program), placed.placement) for program in programs for placed in FoundPool().placements]
 
 
 def misfits(drawn: Network, name: str, on: Machine, budgets: Sequence[int]) -> list[int]:
-    """Budgets, ascending, that do not fit though one before did.
+    """Budgets, ascending, that do not fit though one before was enough for a pool that was found.
 
     What is planned depends on the network, the setup, the pool and the lag: each is planned once for all budgets.
     """
     wanted = presets.setup(name).frugal  # what decides for a search, too
-    within = cache(lambda nbytes, lag=None: planned(drawn, wanted, on, nbytes, lag))
+    within = cache(
+        lambda nbytes, lag=None, placed=wanted.allocator:
+            planned(drawn, wanted.replace(allocator=placed), on, nbytes, lag)
+    )  # fmt: skip
     fit, wrong = False, []
     for budget in budgets:
         try:
-            assert FoundPool().search(within, budget, wanted.fixed_order).pool_bytes <= budget
-            fit = True
+            pool = FoundPool().search(within, budget, wanted.fixed_order).pool_bytes
+            assert pool <= budget
+            fit |= pool < budget  # else no pool was found, and the budget itself is one
         except DoesNotFit:
             wrong += [budget] if fit else []
     return wrong
@@ -215,6 +221,37 @@ def between(drawn: Network, count: int) -> list[int]:
 @settings(max_examples=8)
 def test_more_budget_never_fails_on_drawn_networks(drawn: Network, name: str) -> None:
     assert misfits(drawn, name, machine(), between(drawn, 12)) == []
+
+
+# -- beside vDNN -------------------------------------------------------------------------------------------------------
+
+
+def as_vdnns(theirs: Setup) -> Setup:
+    """vDNN++ with a setup of vDNN's: its maps, its search for what to prefetch, its algorithms."""
+    return static("vDNN++", theirs.offload, theirs.algorithms, OnDemand()).replace(prefetch=theirs.prefetch)
+
+
+@pytest.mark.slow
+@given(
+    st.one_of(networks(layers=10), networks(layers=10, conventions=VDNNPP)),
+    st.sampled_from([presets.setup(f"vdnn-{maps} algorithms={one}") for maps in ("all", "conv") for one in
+                     ("memory", "performance", "vdnn-greedy")]),
+)  # fmt: skip
+@settings(max_examples=20)
+def test_it_fits_wherever_vdnn_fits(drawn: Network, theirs: Setup) -> None:
+    fits = least_plan(drawn, theirs, machine())
+    assert plan(drawn, as_vdnns(theirs), machine(), fits.budget).pool_bytes <= fits.budget
+
+
+@pytest.mark.parametrize("name", ["alexnet", pytest.param("resnet50", marks=pytest.mark.slow), "vdnnpp-demo"])
+@pytest.mark.parametrize("algorithms", ["memory", "performance", "vdnn-greedy"])
+def test_it_is_no_slower_than_vdnn_within_vdnns_least_budget(name: str, algorithms: str) -> None:
+    """AlexNet's all with the fastest algorithms was too large by 40 MiB, with right placement for all pools."""
+    drawn, theirs = network(name, 64), presets.setup(f"vdnn-all algorithms={algorithms}")
+    least = least_budget(drawn, theirs, TITAN_X)
+    assert least
+    ours, vdnn = (plan(drawn, setup, TITAN_X, least).planned_seconds for setup in (as_vdnns(theirs), theirs))
+    assert ours <= vdnn
 
 
 # -- modules whose answers depend on the pool --------------------------------------------------------------------------
@@ -283,16 +320,18 @@ def test_every_module_that_reads_the_pools_bytes_says_so(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("name", ["vdnnpp-all", "vdnnpp-conv"])
 def test_a_small_network_takes_the_longest_lag_within_its_budget(name: str) -> None:
+    """And of its placements best fit, the authors' default, where both fit."""
     drawn, wanted = build("tiny-vgg:vdnnpp", 16), presets.setup(name)
     pools = found(drawn, name)
-    for budget in {*pools.values(), max(pools.values()) + 1, max(pools.values()) - 1} - {min(pools.values()) - 1}:
+    sizes = {nbytes for nbytes, _ in pools}
+    for budget in {*sizes, max(sizes) + 1, max(sizes) - 1} - {min(sizes) - 1}:
         program = plan(drawn, wanted, GTX_970, budget)
-        assert program.pool_bytes == next(nbytes for nbytes in pools.values() if nbytes <= budget)
+        first = next(pool for pool in pools if pool[0] <= budget)
+        assert (program.pool_bytes, cast(FoundPool, program.setup.allocator).placement) == first
         assert program.budget == budget and program.arena_bytes <= program.pool_bytes
-    least = min(pools.values())
     with pytest.raises(PoolDoesNotFit) as caught:
-        plan(drawn, wanted, GTX_970, least - 1)
-    assert caught.value.asked == least
+        plan(drawn, wanted, GTX_970, min(sizes) // 2)
+    assert caught.value.asked == min(sizes)
 
 
 def test_a_hint_of_the_least_bytes_is_given_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,15 +13,15 @@ import csv
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from refimpl.machine.catalogues import cudnn4, options
+from refimpl.machine.catalogues import options_of
 from refimpl.machine.convolution import Convolution
-from refimpl.machine.gpus import K40C, MACHINES, T4, TITAN_X, TITAN_XP
-from refimpl.machine.model import Machine
-from refimpl.machine.work import Option, Work
+from refimpl.machine.gpus import K40C, P100, T4, TITAN_X, TITAN_XP, V100
+from refimpl.machine.model import Machine, work_of
+from refimpl.machine.work import Option
 from refimpl.network.call import Call
 from refimpl.network.network import Network
 from refimpl.studies.reproduce.machines.measured_networks import benchmarked
@@ -30,10 +30,12 @@ Offered: TypeAlias = "tuple[Option, ...]"  #: all ways to run a call
 Offers: TypeAlias = "Counter[Offered]"  #: of many calls: how often each
 
 FOLDER = Path(__file__).parent
-CATALOGUE = "cudnn4"
 
 #: Algorithm → the first release of cuDNN that has it; every other one is in all of them.
-SINCE = {"FFT": 3.0, "FFT_TILING": 3.0}
+SINCE = {
+    "IMPLICIT_PRECOMP_GEMM": 3.0, "ALGO_1": 3.0, "ALGO_3": 3.0, "GEMM": 3.0, "FFT": 3.0, "FFT_TILING": 3.0,
+    "WINOGRAD": 5.0, "WINOGRAD_NONFUSED": 5.1,
+}  # fmt: skip
 
 
 class Timing(NamedTuple):
@@ -62,19 +64,22 @@ SOURCES = {
 
 def _card(like: Machine, name: str, flops: float, bandwidth: float, multiprocessors: int) -> Machine:
     """A GPU that has no name in `refimpl.machines`: its data sheet's peaks, and another GPU's shares of them."""
-    return replace(like, name=name, flops=flops, bandwidth=bandwidth, multiprocessors=multiprocessors)
+    catalogue = "cudnn4" if like is K40C else "cudnn5"
+    return replace(
+        like, name=name, catalogue=catalogue, flops=flops, bandwidth=bandwidth, multiprocessors=multiprocessors
+    )
 
 
 #: The measured GPUs by their names in the files.
 GPUS = {
-    **{machine.name: machine for machine in (TITAN_X, K40C, TITAN_XP, MACHINES["v100"], T4)},
+    **{machine.name: machine.with_catalogue("cudnn5") for machine in (TITAN_X, TITAN_XP, P100, V100, T4)},
+    "k40c": K40C,  # Kepler, for which the library has no later kernels
     "m40": _card(TITAN_X, "m40", 6.84e12, 288e9, 24),
     "k80": _card(K40C, "k80", 4.37e12, 240e9, 13),  # one of its two chips
     "titan-x-pascal": _card(TITAN_XP, "titan-x-pascal", 10.97e12, 480e9, 28),
     "gtx-1080": _card(TITAN_XP, "gtx-1080", 8.87e12, 320e9, 20),
     "gtx-1080ti": _card(TITAN_XP, "gtx-1080ti", 11.34e12, 484e9, 28),
-    "p100": _card(TITAN_XP, "p100", 10.6e12, 732e9, 56),
-    "rtx-2080": _card(T4, "rtx-2080", 10.07e12, 448e9, 46),
+    "rtx-2080": _card(V100, "rtx-2080", 10.07e12, 448e9, 46),
 }
 
 
@@ -115,7 +120,7 @@ def networks() -> Iterator[Measured]:
         times = _times(row, ("forward", "maps", "weights", "backward", "total"))
 
         def offers(row: dict[str, str] = row, batch: int = batch, cudnn: float = cudnn) -> dict[str, Offers]:
-            return network_offers(row["network"], batch, row["source"], cudnn)
+            return network_offers(row["network"], batch, row["source"], cudnn, GPUS[row["gpu"]].catalogue)
 
         yield Measured(row["gpu"], cudnn, f"{row['network']}({batch})", row["source"], times, bool(row["fit"]), offers)
 
@@ -126,11 +131,12 @@ def convolutions() -> Iterator[Measured]:
         cudnn = float(row["cudnn"])
 
         def offers(row: dict[str, str] = row, cudnn: float = cudnn) -> dict[str, Offers]:
-            return convolution_offers({name: _sizes(row[name]) for name in ("x", "w", "stride", "pad")}, cudnn)
+            sizes = {name: _sizes(row[name]) for name in ("x", "w", "stride", "pad")}
+            return convolution_offers(sizes, cudnn, GPUS[row["gpu"]].catalogue)
 
         subject = f"{row['x']} by {row['w']}, stride {row['stride']}, pad {row['pad']}"
         times = _times(row, ("forward", "maps", "weights"))
-        yield Measured(row["gpu"], cudnn, subject, row["source"], times, False, offers)
+        yield Measured(row["gpu"], cudnn, subject, row["source"], times, bool(row["fit"]), offers)
 
 
 def rows_of(name: str) -> list[dict[str, str]]:
@@ -151,7 +157,7 @@ def _sizes(written: str) -> tuple[int, ...]:
 
 
 @cache
-def network_offers(name: str, batch: int, source: str, cudnn: float) -> dict[str, Offers]:
+def network_offers(name: str, batch: int, source: str, cudnn: float, catalogue: str) -> dict[str, Offers]:
     """Part → the calls that the source timed, each with all ways to run it."""
     timing = SOURCES[source]
     network: Network = benchmarked(name, batch, timing.input_gradient)
@@ -159,7 +165,8 @@ def network_offers(name: str, batch: int, source: str, cudnn: float) -> dict[str
     for step in network.steps:
         for call in step.calls:
             if call.family not in timing.untimed:
-                found[part_of(call, step.forward)][offered(call, cudnn)] += 1
+                ways, times = offered(call, cudnn, catalogue)
+                found[part_of(call, step.forward)][ways] += times
     backward = found["maps"] + found["weights"]
     return found | {"backward": backward, "total": found["forward"] + backward}
 
@@ -171,34 +178,44 @@ def part_of(call: Call, forward: bool) -> str:
     return "weights" if call.function.endswith(("backward_filter", "backward_bias")) or call.family == "sgd" else "maps"
 
 
-def offered(call: Call, cudnn: float) -> Offered:
-    """All ways to run a call, with that release."""
+def offered(call: Call, cudnn: float, catalogue: str) -> tuple[Offered, int]:
+    """All ways to run a call, with that release, and how often: frameworks made a call for each group of channels."""
     if not call.choosable:
-        return (Option("", 0, (Work(call.work, call.flops, call.nbytes),)),)
-    return released(options(CATALOGUE, call), cudnn)
+        return (Option("", 0, (work_of(call),)),), 1
+    conv = Convolution.of(call)
+    group = conv._replace(channels=conv.group_channels, filters=conv.group_filters, groups=1)
+    return released(options_of(catalogue, "conv", group), cudnn), conv.groups
 
 
 def released(made: Iterable[Option], cudnn: float) -> Offered:
     return tuple(option for option in made if SINCE.get(option.algorithm, 0) <= cudnn)
 
 
-def convolution_offers(sizes: dict[str, tuple[int, ...]], cudnn: float) -> dict[str, Offers]:
+def convolution_offers(sizes: dict[str, tuple[int, ...]], cudnn: float, catalogue: str) -> dict[str, Offers]:
     """Part → the pass of one convolution.  `sizes` are shapes of x and w, stride and pad."""
     (down, right), x, w, pad = sizes["stride"], sizes["x"], sizes["w"], sizes["pad"]
     passes = {"forward": "forward", "maps": "backward_data", "weights": "backward_filter"}
     convolutions = {part: Convolution.made(name, x, w, (down, right), pad) for part, name in passes.items()}
-    return {part: Counter([released(cudnn4.options(conv), cudnn)]) for part, conv in convolutions.items()}
+    return {
+        part: Counter([released(options_of(catalogue, "conv", conv), cudnn)]) for part, conv in convolutions.items()
+    }
 
 
-def milliseconds(machine: Machine, offers: Offers) -> float:
+def fastest_seconds(machine: Machine, ways: Offered) -> float:
+    """Of one call."""
+    return min(map(machine.option_seconds, ways))
+
+
+def milliseconds(seconds: Callable[[Offered], float], offers: Offers) -> float:
     """Of all calls, each run the fastest way."""
-    return 1000 * sum(times * min(map(machine.option_seconds, ways)) for ways, times in offers.items())
+    return 1000 * sum(times * seconds(ways) for ways, times in offers.items())
 
 
 def compared(measured: Iterable[Measured], gpus: dict[str, Machine] = GPUS) -> list[Prediction]:
     """A line for each part of each row."""
+    seconds = {name: cache(partial(fastest_seconds, machine)) for name, machine in gpus.items()}
     rows = []
     for one in measured:
         offers = one.offers()
-        rows += [Prediction(one, part, time, milliseconds(gpus[one.gpu], offers[part])) for part, time in one.parts]
+        rows += [Prediction(one, part, time, milliseconds(seconds[one.gpu], offers[part])) for part, time in one.parts]
     return rows

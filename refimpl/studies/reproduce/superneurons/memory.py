@@ -259,9 +259,9 @@ STRUCTURE = "structure"  #: the type of FORK, JOIN and CONCAT; its networks have
 
 #: Seconds of each call of a library, fitted to Figure 8a (least squares, in percentage points), one for all networks.
 #: In the paper a layer of a cheap type takes the same time whatever its bytes.  It is no cost of the GPU: with it an
-#: iteration of ResNet-50 would take 14 s, where Table 2 has half a second.  So it is used here alone, and beside ours:
+#: iteration of ResNet-50 would take 16 s, where Table 2 has half a second.  So it is used here alone, and beside ours:
 #: what is fitted to a figure does not meet it.
-CALL_SECONDS = 0.02497243765
+CALL_SECONDS = 0.02761
 
 #: Kernel → the calls of cuDNN or cuBLAS in its place, where these are not one (R).  A CONV and an FC have five:
 #: forward, its bias, and the gradients of bias, weights and map.  Weights are updated after the layers.

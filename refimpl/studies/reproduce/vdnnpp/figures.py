@@ -30,7 +30,9 @@ from refimpl.studies.reproduce.evaluation import MIB, NETWORK, Part, one_table, 
 from refimpl.studies.reproduce.pictures import Datum, Marks
 from refimpl.studies.reproduce.published import Found, Published, Reproduced, Watch
 from refimpl.studies.reproduce.vdnnpp import published
+from refimpl.text import counted
 from refimpl.vdnn import CONV as VDNN_CONV
+from refimpl.vdnn import VDNN_DYN
 from refimpl.vdnn import static as vdnn_static
 from refimpl.vdnnpp.compression import Compressed, never_negative, stored_bytes
 from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputsOf
@@ -162,15 +164,15 @@ def speed_rows(name: str, built: Network, machine: Machine) -> Iterator[SpeedRow
 
 
 def speed_row(name: str, built: Network, machine: Machine, policy: str, wanted: Setup, base: Times) -> SpeedRow:
-    """vDNN++ under a policy within the GPU's memory, and vDNN beside it."""
+    """vDNN++ under a policy within the GPU's memory, and vDNN beside it, with its own candidates where none fits."""
 
-    def timed(setup: Setup | None) -> Times | None:
-        made = attempt(built, setup, machine, machine.memory_bytes) if setup else None
+    def timed(setup: Setup) -> Times | None:
+        made = attempt(built, setup, machine, machine.memory_bytes)
         return Times.of(made) if made else None
 
     program = attempt(built, wanted, machine, machine.memory_bytes)
     adopted = program.setup if program else None if isinstance(wanted, Search) else wanted
-    theirs = as_vdnn(policy, adopted.offload, adopted.algorithms) if adopted else None
+    theirs = as_vdnn(policy, adopted.offload, adopted.algorithms) if adopted else VDNN_DYN
     return SpeedRow(
         machine=machine.name,
         network=name,
@@ -229,20 +231,27 @@ def speed_tables(rows: Sequence[SpeedRow]) -> list[Table]:
 
 
 def speed_table(machine: str, rows: Sequence[SpeedRow]) -> Table:
-    both = [row for row in rows if row.iteration["time"] is not None]
-    lost = [f"{row.network}({row.batch}) {policy_name(row)}" for row in both if (row.iteration["time"] or 0.0) < -1e-9]
-    slower = f"vDNN++ is slower in {len(lost)} of {len(both)}"
-    if lost:
-        slower += f": {', '.join(lost)}; (f) depends on the largest hole, and right placement leaves another"
+    slower = slower_rows(rows)
     note = (
         f"Milliseconds an iteration, simulated within the memory of a {machine} with the modelled cuDNN 4, and "
         f"per cent.  {published.IN_WORDS}; for the iteration, then for forward alone.  –: does not fit, or vDNN has no "
         "overhead.  vDNN moves the same maps by its own rules: join, one memory stream, prefetch vdnn-window, best "
         "fit, a pinned buffer a map.  (m): least workspace, (p): fastest, (f): fastest that fits; alternate: every "
         "second CONV.  "
-        f"{slower}."
+        f"{slower}"
     )
     return Table.of(f"vDNN++ beside vDNN on a {machine}", rows, SPEED, note)
+
+
+def slower_rows(rows: Sequence[SpeedRow]) -> str:
+    """The rows in which vDNN++ is slower than vDNN; one that vDNN alone fits is."""
+    known = [row for row in rows if row.vdnn]
+    slower = [row for row in known if not row.vdnnpp or (row.iteration["time"] or 0.0) < -1e-9]
+    names = [f"{row.network}({row.batch}) {policy_name(row)}{'' if row.vdnnpp else ', does not fit'}" for row in slower]
+    alone = sum(row.vdnnpp is not None for row in rows) - sum(row.vdnnpp is not None for row in known)
+    where = f": {'; '.join(names)}" if names else ""
+    text = f"Of {len(known)} rows that vDNN fits vDNN++ is slower in {len(slower)}{where}."
+    return f"{text}  {counted(alone, 'row')} vDNN++ alone fits." if alone else text
 
 
 def speed_marks(rows: Sequence[SpeedRow]) -> Iterator[Datum]:

@@ -13,6 +13,8 @@ import pytest
 
 import refimpl
 from refimpl import cli
+from refimpl.names.least_budget import needed_by_baseline
+from refimpl.names.machines import named
 from refimpl.points.many_plans import Row
 from refimpl.studies.grid.command import as_csv
 from refimpl.studies.grid.grid import study
@@ -41,10 +43,10 @@ def test_a_row_for_each_point_of_the_product_in_its_order() -> None:
 
 def test_what_does_not_fit_and_what_is_refused_have_rows_that_say_why() -> None:
     tight, wrong = study(
-        wanted=[GridPoint("tiny-vgg", "vdnn-all", "titan-x", "45%"), GridPoint("tiny-vgg", "x", "titan-x")]
+        wanted=[GridPoint("tiny-vgg", "vdnn-all", "titan-x", "30%"), GridPoint("tiny-vgg", "x", "titan-x")]
     )
     assert tight["fits"] is False and "does not fit" in tight["why"] and tight["seconds"] is None
-    assert tight["why"].endswith("256 KiB of gradient maps")  # whole: what fills the device is at the end
+    assert tight["why"].endswith("384 KiB of inputs, 1 MiB of maps")  # whole: what fills the device is at the end
     assert wrong["fits"] is None and "'x'" in wrong["why"]
 
 
@@ -72,7 +74,7 @@ def test_a_largest_batch_that_is_none_or_has_no_bytes() -> None:
 def test_least_and_a_share_of_the_way() -> None:
     network = refimpl.networks.build("tiny-vgg", 4)
     least = refimpl.least_budget(network, "vdnn-all") or 0
-    enough = refimpl.least_budget(network, "baseline") or 0
+    enough = needed_by_baseline(network, named("titan-x"))
     made = study(["tiny-vgg"], ["vdnn-all"], budgets=["least", "least+25%", "least + 100 %"], batches=[4])
     assert [one["budget_bytes"] for one in made] == [least, least + (enough - least) // 4, enough]
     assert all(one["fits"] for one in made)

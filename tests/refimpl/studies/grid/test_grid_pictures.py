@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from refimpl.names.presets import PRESETS
 from refimpl.points.many_plans import Row, RowsError
 from refimpl.studies.drawing import PAPER_COLOURS
 from refimpl.studies.grid.grid import study
@@ -74,6 +75,11 @@ def test_a_paper_has_one_colour_and_its_setups_differ() -> None:
     assert found["vdnn-all"]["color"] == found["vdnn-dyn"]["color"] == PAPER_COLOURS["vDNN"]
     assert found["vdnn-all"]["linestyle"] != found["vdnn-dyn"]["linestyle"]
     assert found["dtr"]["color"] != found["chen-sqrt"]["color"]
+
+
+@pytest.mark.parametrize("what", ["linestyle", "marker"])
+def test_all_presets_of_a_picture_look_different(what: str) -> None:
+    assert len({(look["color"], str(look[what])) for look in looks([*PRESETS]).values()}) == len(PRESETS)
 
 
 @pytest.mark.parametrize("kind", KINDS)

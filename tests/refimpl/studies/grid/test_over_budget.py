@@ -11,7 +11,18 @@ import pytest
 from refimpl.points.many_plans import RowsError
 from refimpl.studies.grid import many_points
 from refimpl.studies.grid.grid import study
-from refimpl.studies.grid.over_budget import Curves, Line, best, budgets_between, distance, gain, picture, with_smaller
+from refimpl.studies.grid.over_budget import (
+    Beside,
+    Curves,
+    Line,
+    against,
+    best,
+    budgets_between,
+    distance,
+    gain,
+    picture,
+    with_smaller,
+)
 from refimpl.studies.grid.rows import GridPoint
 from refimpl.studies.optimum.setups import of_papers
 from tests.messages import lacks, raises_naming
@@ -93,6 +104,42 @@ def test_rows_are_kept_and_the_table_and_the_picture_are_made_of_them(
     assert again.status == 0 and lacks(again.out, "combined", "One step alone needs", "Picture: pareto.png") == []
     assert refimpl("study", "rows.jsonl", "--draw", "pareto", "--picture", "again.svg").status == 0
     assert json.loads(refimpl(*asked, "--json").out) == rows and Path("pareto.png").stat().st_size > 10_000
+
+
+BESIDE = """
+setups = ["vDNN", "vDNN++", "vdnn-all", "vdnnpp-conv"]
+[[cases]]
+networks = ["lenet"]
+budgets = ["4MiB", 0.9, "1GiB"]
+[[cases]]
+networks = ["tiny-vgg"]
+batches = [64]
+budgets = [0.6]
+"""
+
+
+def test_a_files_cases_and_a_papers_best_beside_anothers(refimpl: Command, wrong: Wrong, tmp_path: Path) -> None:
+    (tmp_path / "two.toml").write_text(BESIDE)
+    rows = json.loads(refimpl("study", tmp_path / "two.toml", "--jobs", 1, "--json").out)
+    assert len(rows) == 16 and {(row["network"], row["batch"]) for row in rows} == {("lenet", 32), ("tiny-vgg", 64)}
+    of = {(row["network"], row["budget"], row["setup"]): row for row in rows}
+    assert of["lenet", "4MiB", "vDNN++"]["fits"] is False and of["lenet", "4MiB", "vDNN++"]["why"]
+    for network, budget in (("lenet", "0.9"), ("tiny-vgg", "0.6")):
+        for paper, one in (("vDNN", "vdnn-all"), ("vDNN++", "vdnnpp-conv")):
+            best, own = of[network, budget, paper], of[network, budget, one]
+            assert best["adopted"].startswith(one.partition("-")[0]) and best["slow_down"] <= (own["slow_down"] or 99)
+    said = refimpl("study", tmp_path / "two.toml", "--with", "vDNN", "--with", "vDNN++", "--beside", "--jobs", 1)
+    found = "vDNN++ beside vDNN: of 4 points it is faster at 1 (fits alone at 0), slower at 0 (does not fit at 0)"
+    assert lacks(" ".join(said.out.split()), "lenet/32 titan-x 4 MiB – –", found, "neither fits at 1.") == []
+    (tmp_path / "bad.toml").write_text('[[cases]]\nnetwork = ["lenet"]')
+    assert lacks(wrong("study", tmp_path / "bad.toml"), "'network'", "networks") == []
+
+
+def test_where_one_does_not_fit_it_is_slower() -> None:
+    pairs = ((1, 2), (2, 1), (1, None), (None, 1), (1, 1), (None, None))
+    lines = [Beside("net", 1, {"a": a, "b": b}) for a, b in pairs]
+    found = against("b", "a", lines)
+    assert lacks(found, "6 points", "faster at 2 (fits alone at 1)", "slower at 2 (does not fit at 1)", "2.000 ×") == []
 
 
 def test_what_makes_no_sense_is_one_line(wrong: Wrong, tmp_path: Path) -> None:

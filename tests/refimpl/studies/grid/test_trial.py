@@ -27,7 +27,7 @@ def commands() -> list[str]:
 
 def test_the_trial_has_fifty_points_and_every_preset() -> None:
     every = points_of(str(ROOT / "docs" / "trial" / "trial.toml"))
-    assert len({(one.network, one.machine, one.budget) for one in every}) == 50 and len(every) == 750 == 50 * 15
+    assert len({(one.network, one.machine, one.budget) for one in every}) == 50 and len(every) == 800 == 50 * 16
     assert {one.setup.split()[0] for one in every} == {MINE, *PRESETS}
 
 

