@@ -49,7 +49,7 @@ class Action(NamedTuple):
     at: int | None = None  #: an allocation's address; the number of a launch or a copy, by which others wait for it
 
     def __str__(self) -> str:
-        where = f"{self.step.layer.name} {self.step.direction}" if self.step else "begin"
+        where = self.step.title if self.step else "begin"
         at = "" if self.at is None else f"{self.at:,}" if self.what == "allocate" else f"#{self.at}"
         size = f", {self.of.nbytes:,} bytes" if isinstance(self.of, Tensor) else ""
         return f"{where:20} {self.what:12} {at:>9}  {getattr(self.of, 'function', self.of)}{size}"
@@ -74,6 +74,7 @@ class Executor:
     ) -> None:  # fmt: skip
         self.machine: Any = machine or SimpleNamespace(memory_bytes=budget, tiers=(Tier(HOST),))
         refuse(network, setup, self.machine)
+        network = setup.cut(network)
         self.network, self.setup, self.budget = network, setup, budget
         self.seed, self.poison, self.iterations = seed, poison, 0
         self.streams = Streams(gpu, setup.copy_streams == "shared", self._tell)
@@ -130,6 +131,7 @@ class Executor:
         self.cache, self.pinned = setup.cache.bind(context), setup.pinned.bind(context)
         self.stays = set(context.maps_across()) - set(context.fates)  #: maps that are not released before backward
         self.step: Step | None = None  #: the running one
+        self.copied = False  #: whether it, or an earlier part of it, has moved anything
         self.locked: set[Tensor] = set()  #: never evicted: what the running step uses
         self.rebuilt: dict[Tensor, None] = {}  #: for the running step
         self.unfinished: set[Tensor] = set()  #: rebuilt, but an in-place update (such as a ReLU) is still missing
@@ -145,7 +147,7 @@ class Executor:
 
     def run(self, step: Step) -> None:
         """Bring what the layer reads, make room for what it makes, run its kernels, let go of what is done with."""
-        self.step, self.locked, self.copied = step, set(step.uses), False
+        self.step, self.locked, self.copied = step, set(step.uses), step.part > 1 and self.copied
         self.rebuilt.clear()
         backward_begins = step.number == self.network.depth + 1
         if backward_begins and self.setup.barrier:
@@ -160,7 +162,7 @@ class Executor:
         self.prefetch(step, "late")
         self.launch(step)
         self.offload(step)
-        if self.setup.join and self.copied:
+        if self.setup.join and self.copied and step.part == step.parts:
             self.join()
         self.release_dead(step)
 

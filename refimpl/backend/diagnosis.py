@@ -29,8 +29,9 @@ class Finding:
 
     def __str__(self) -> str:
         already = f"; its {' and '.join(self.weights)} held such numbers before" if self.weights else ""
+        step = self.step
         return (
-            f"the first layer that shows it is {self.step.layer} ({self.step.direction}): {self.tensor} holds "
+            f"the first layer that shows it is {step.layer} ({step.direction}{step.of_parts}): {self.tensor} holds "
             f"{numbers(self.count)}, {self.worst} among them{already}"
         )
 

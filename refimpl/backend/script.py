@@ -212,7 +212,7 @@ class _Writer:
             tensor = work.tensor
             return f"{'images' if tensor is self.network.input else tensor} {done}"
         step = self.step_of_call[work.call]
-        said = f"{step.layer} {step.direction}" + " again" * work.rebuild
+        said = step.title + " again" * work.rebuild
         return said if work.call is step.calls[-1] else f"{said}: {work.call.function}"
 
     # -- the whole -----------------------------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ class _Writer:
         else:
             step, row = self.network.steps[number - 1], self.program.rows[number - 1]
             peak = " at the peak" if row is self.program.peak else ""
-            heading = f"Step {number}: {step.layer} {step.direction}, {size(row.live_bytes)} live{peak}"
+            heading = f"Step {number}: {step.title}, {size(row.live_bytes)} live{peak}"
         yield f"{INDENT}# -- {' '.join(heading.split())} ".ljust(HEADING, "-")
         if number == 0 and self.codec:
             yield f"{INDENT}counter[0] = 0"
@@ -403,7 +403,7 @@ class _Writer:
         """Why a tensor is copied."""
         if isinstance(i, CopyIn):
             step = self.reader.get(i)
-            return f"{i.why}: for {step.layer} {step.direction}" if step else i.why
+            return f"{i.why}: for {step.title}" if step else i.why
         fate = self.program.fates.get(i.tensor)
         return f"{i.why}, {fate.module}: {fate.reason}" if fate and fate.name == i.why else i.why
 

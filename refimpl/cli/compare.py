@@ -24,7 +24,7 @@ from refimpl.names.largest_batch import unlimited_baseline
 from refimpl.names.modules import modules
 from refimpl.names.presets import PAPERS, combinations, parse
 from refimpl.network import Network
-from refimpl.planner import DoesNotFit, Program, Setup, SetupError
+from refimpl.planner import BASELINE, DoesNotFit, Program, Setup, SetupError
 from refimpl.planner.heading import heading
 from refimpl.points import workers
 from refimpl.report.attribution import attributions
@@ -123,7 +123,8 @@ def run(options: argparse.Namespace) -> int:
     if options.bound:
         from refimpl.studies.optimum.limits import limits
 
-        could_be = [limits(network, machine, budget, SOLVER_SECONDS, options.most) for network, budget in cases]
+        cut = next((setup.cut for setup in setups if setup.seams), BASELINE.cut)  # a bound of the freest setup
+        could_be = [limits(cut(network), machine, budget, SOLVER_SECONDS, options.most) for network, budget in cases]
     with progress("planning", len(setups) * len(cases)) as advance:
         asked = argparse.Namespace(**{name: getattr(options, name) for name in ASKED})
         found = planned(RowMaker(groups, cases, common, machine, asked), options.jobs, advance)

@@ -19,6 +19,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import nsmallest
 from operator import itemgetter
 from typing import Any
@@ -63,15 +64,17 @@ def unwatched(plans: int, most: int, seconds: float) -> None:
 
 @dataclass(frozen=True)
 class Combined(Search):
-    """Every slot is searched."""
+    """Every slot is searched; `seams` holds for all candidates."""
 
-    searched: tuple[str, ...] = FIELDS
+    searched: tuple[str, ...] = tuple(name for name in FIELDS if name != "seams")
     effort: int | None = None  #: plans at most; None: by the network's depth
     seed: int = 1  #: of the draws
     first: bool = False  #: whether the first program that fits is adopted
     watch: SearchProgress = field(default=unwatched, repr=False, compare=False)
 
     def search(self, attempt: Callable[..., Program], context: Context) -> Program:
+        if self.seams:
+            attempt = partial(cut, attempt)
         maps = Maps(context)
         most = self.effort or judgements(len(context.network.steps))
         judge = Judge(attempt, maps.floor, most, self.watch, self.first)
@@ -91,8 +94,8 @@ class Combined(Search):
         if judge.best is None:
             raise self.untrainable(judge.failure, context)
         adopted = judge.best.setup
-        if adopted.name != self.name:
-            adopted = dataclasses.replace(adopted, name=f"{self.name}: {adopted.name}")
+        name = self.name if adopted.name == self.preset else f"{self.name}: {adopted.name}"
+        adopted = dataclasses.replace(adopted, name=name)
         return dataclasses.replace(judge.best, setup=adopted, tried=tuple(judge.tried))
 
     @property
@@ -101,13 +104,18 @@ class Combined(Search):
         return dataclasses.replace(self, first=True)
 
     def replace(self, **modules: Any) -> Setup:
-        """Raises `SetupError`: no slot is left."""
-        if modules:
+        """The same search with or without seams; raises `SetupError` for the slots."""
+        if {*modules} - {"seams", "name"}:
             raise SetupError(f"{self.name} chooses every slot itself; {self.instead}")
-        return self
+        return super().replace(**modules)
 
 
 COMBINED = Combined("combined", least="with everything offloaded", instead="take another preset, or --set fates=FILE")
+
+
+def cut(attempt: Callable[..., Program], setup: Setup, *given: Any, **more: Any) -> Program:
+    """The attempt at a candidate whose backward steps are cut at their seams."""
+    return attempt(dataclasses.replace(setup, seams=True), *given, **more)
 
 
 # -- the papers' programs ----------------------------------------------------------------------------------------------
@@ -143,7 +151,7 @@ def point(program: Program) -> Setup:
     """A paper's program as a point of the search: its fates, and the rest of its setup where a point may have it."""
     setup = program.setup
     fates = Fates.of({name: "drop" if word == "again" else word for name, word in words(program).items()})
-    kept = ("prefetch", "algorithms", "cache", "allocator", "copy_streams", "join", "barrier")
+    kept = ("prefetch", "algorithms", "cache", "allocator", "copy_streams", "join", "barrier", "seams")
     own = {name: getattr(setup, name) for name in kept}
     if isinstance(setup.cache, NoCache):
         own["cache"] = FarthestNextUse()

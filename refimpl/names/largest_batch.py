@@ -50,8 +50,12 @@ def attempt(network: Network, setup: Setup, machine: Machine, budget: int) -> Pr
         return None
 
 
-def least_conceivable(network: Network) -> int:
-    """Bytes that no setup can do without: what is resident, and the most that one step uses at a time."""
+def least_conceivable(network: Network, setup: Setup | None = None) -> int:
+    """Bytes that no setup can do without: what is resident, and the most that one step uses at a time.
+
+    The steps are those that `setup` plans; without one, the network's.
+    """
+    network = setup.cut(network) if setup else network
     return network.resident_bytes + max(sum(t.nbytes for t in step.uses if t.managed) for step in network.steps)
 
 
@@ -71,7 +75,7 @@ def largest(
 
     setup = setup.frugal
     ends = [network_of(1), network_of(2)]
-    best, too_large = 0, 1 + reach([least_conceivable(network) for network in ends], budget)
+    best, too_large = 0, 1 + reach([least_conceivable(network, setup) for network in ends], budget)
     program: Program | None = None
     tried: dict[int, bool] = {}
     no_kernel: dict[int, KernelError] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -37,9 +38,10 @@ def least_budget(network: Network, setup: Setup, machine: Machine, unit: int = M
     bytes drained meanwhile, that peak without them is tried before it; the answer of a search is near this one.
     """
     setup = setup.frugal
+    least = least_conceivable(network, setup)
 
     try:
-        plan(network, setup, machine, least_conceivable(network))
+        plan(network, setup, machine, least)
     except PoolDoesNotFit as error:
         return -(-error.asked // unit) * unit
     except DoesNotFit:
@@ -56,7 +58,7 @@ def least_budget(network: Network, setup: Setup, machine: Machine, unit: int = M
             return replay(replayed, setup.allocator.open(units * unit)) is None
         return attempt(network, setup, machine, units * unit) is not None
 
-    too_small = least_conceivable(network) // unit - 1  # in units, as all that follows
+    too_small = least // unit - 1  # in units, as all that follows
     enough, without_draining = (-(-peak // unit) for peak in (roomy.peak_bytes, undrained_peak(roomy)))
     if without_draining < enough and (fits(without_draining) or isinstance(setup, Search)):
         enough = without_draining
@@ -145,7 +147,7 @@ def remedies(network: Network, setup: Setup, machine: Machine, budget: int) -> R
     """
     found: list[Alternative] = []
 
-    others = [*alternatives(setup)] if least_conceivable(network) <= budget else []
+    others = [*alternatives(setup)] if least_conceivable(network, setup) <= budget else []
     for search in (False, True):
         for changes, other in others:
             if isinstance(other.allocator, PoolSearch) is not search:
@@ -198,4 +200,5 @@ def alternatives(setup: Setup) -> Iterator[tuple[dict[str, str], Setup]]:
             yield {slot: module.name for slot, module in changed.items()}, other
     for name, preset in PRESETS.items():
         if name not in (setup.preset, "combined") and may_advise(name):  # combined takes as long as a hundred others
-            yield {"policy": name}, preset.setup
+            changes = {"policy": name} | ({"seams": "yes"} if setup.seams else {})
+            yield changes, dataclasses.replace(preset.setup, seams=setup.seams)

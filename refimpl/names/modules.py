@@ -96,11 +96,13 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "copy-streams": {"shared": "shared", "separate": "separate"},
     "join": {"yes": True, "no": False},
     "barrier": {"yes": True, "no": False},
+    "seams": {"yes": True, "no": False},
 }
 ABOUT_SWITCHES: dict[str, str] = {
     "copy-streams": "one stream for copies both ways, or one each",
     "join": "all streams join at the end of a layer that moved something, as vDNN's do",
     "barrier": "all streams of the device join between forward and backward, as vDNN++'s do",
+    "seams": "backward steps are cut where that spares memory: a convolution releases x before dx comes (ours)",
 }
 
 

@@ -49,6 +49,7 @@ def described_again(layers: Iterable[Layer]) -> dict[Layer, Layer]:
 
 def inference(network: Network) -> Network:
     """`Network.inference`: other steps over the same layers and tensors."""
+    network = network.whole or network
     other = copy(network)
     other.name, other.ranks, other.steps = f"{network.name}, forward only", 1, []
     for layer in network.layers:
@@ -78,6 +79,7 @@ def _inference_calls(network: Network, layer: Layer) -> list[Call]:
 
 def data_parallel(network: Network, ranks: int, bucket_bytes: int | None) -> Network:
     """`Network.data_parallel`: other backward steps over the same layers and tensors."""
+    network = network.whole or network
     if ranks < 1 or (bucket_bytes is not None and bucket_bytes < 1):
         raise NetworkError(f"{ranks} ranks with buckets of {bucket_bytes} bytes: give at least 1 of each")
     if network.ranks > 1:

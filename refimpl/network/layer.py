@@ -120,13 +120,17 @@ class Step:
     """One layer's forward or backward.  `reads`, `writes` and `updates` name managed tensors only, each once.
 
     `reads` have to be there before; `writes` come into being in this step (a sum's addend is written and read in one
-    step); `updates` are there before and are changed.
+    step); `updates` are there before and are changed.  `part` of `parts`: of a step that was cut
+    (`refimpl.network.seams`).
     """
 
-    __slots__ = ("calls", "direction", "layer", "number", "reads", "updates", "uses", "writes")
+    __slots__ = ("calls", "direction", "layer", "number", "part", "parts", "reads", "updates", "uses", "writes")
 
-    def __init__(self, number: int, layer: Layer, direction: Direction, calls: Iterable[Call]) -> None:
+    def __init__(
+        self, number: int, layer: Layer, direction: Direction, calls: Iterable[Call], part: int = 1, parts: int = 1
+    ) -> None:
         self.number, self.layer, self.direction, self.calls = number, layer, direction, tuple(calls)
+        self.part, self.parts = part, parts
         reads: dict[Tensor, None] = {}
         writes: dict[Tensor, None] = {}
         updates: dict[Tensor, None] = {}
@@ -152,8 +156,18 @@ class Step:
     def flops(self) -> int:
         return sum(call.flops for call in self.calls)
 
+    @property
+    def of_parts(self) -> str:
+        """As in ", part 1 of 2"; empty for a whole step."""
+        return f", part {self.part} of {self.parts}" if self.parts > 1 else ""
+
+    @property
+    def title(self) -> str:
+        """As in "conv1 backward, part 1 of 2"."""
+        return f"{self.layer.name} {self.direction}{self.of_parts}"
+
     def __repr__(self) -> str:
-        return f"step {self.number} ({self.layer.name} {self.direction})"
+        return f"step {self.number} ({self.title})"
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,6 +47,7 @@ class Network:
         self.learning = learning or Optimisation()  #: how its parameters learn
         self.batch = self.data[0].shape[0]  #: images of one rank
         self.ranks = 1  #: that train together
+        self.whole: Network | None = None  #: the network whose steps were cut (`seams`) to make this one's
         self.file: str | None = None  #: the ONNX file that it came from
         self.origins: dict[str, str] = {}  #: node of the export of a PyTorch module → the layer with its numbers
         self.fingerprint = ""  #: of that export
@@ -158,9 +159,11 @@ class Network:
         route = from_several(ends, lambda layer: layer.consumers, lambda layer: layer.producers)
         return [layer for layer in route if layer not in self.data]
 
-    def add_step(self, layer: Layer, made: list[Call], direction: Direction = "forward") -> Step:
+    def add_step(
+        self, layer: Layer, made: Sequence[Call], direction: Direction = "forward", part: int = 1, parts: int = 1
+    ) -> Step:
         """The next step, of these calls."""
-        step = Step(len(self.steps) + 1, layer, direction, made)
+        step = Step(len(self.steps) + 1, layer, direction, made, part, parts)
         self.steps.append(step)
         return step
 

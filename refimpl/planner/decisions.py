@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from refimpl.network import Tensor
 from refimpl.planner.instructions import Copy, CopyIn, CopyOut, Free, Launch
+from refimpl.slots.errors import SetupError
 
 if TYPE_CHECKING:
     from refimpl.planner.program import Program
@@ -31,6 +32,8 @@ When = Literal["before", "after"]  #: of the step's first call that is no recomp
 def decisions(program: Program) -> dict[str, Any]:
     """What `Program.decisions` returns; `docs/in_pytorch.md` explains the fields."""
     network = program.network
+    if network.whole:
+        raise SetupError(f"{program.setup.name}: PyTorch's autograd has no seams to cut steps at; leave out seams=yes")
     orders: dict[int, dict[str, list[list[str]]]] = {}
     recomputed: set[Tensor] = set()
     for step, when, verb, tensor in _orders(program):

@@ -25,7 +25,8 @@ def opaque_shares(network: Network, machine: Machine) -> Opaque:
     maps = {tensor for tensor in network.managed if tensor.kind == "map"}
     layers = [layer for layer in network.layers if layer.traits.opaque and layer.traits.work != "loss"]
     made = {tensor for layer in layers for tensor in layer.outputs if not layer.in_place and tensor in maps}
-    took = sum(seconds[step.number - 1] for layer in layers for step in (layer.forward, layer.backward))
+    those = {*layers}
+    took = sum(long for step, long in zip(network.steps, seconds, strict=True) if step.layer in those)
     nbytes = [sum(tensor.nbytes for tensor in tensors) for tensors in (made, maps)]
     return Opaque(len(layers), took / (sum(seconds) or 1.0), nbytes[0] / (nbytes[1] or 1))
 

@@ -154,7 +154,7 @@ class _Lister:
         held = f"peak {size(program.peak_bytes)}, {spare} to spare"
         pool = [f"pool {size(program.pool_bytes)}"] * (program.pool_bytes < program.budget)
         yield from _entry("fits", [held, *pool, f"resident {size(self.network.resident_bytes)}"])
-        live = f"{size(row.live_bytes)} at most ({row.step.layer} {row.step.direction}, step {row.step.number})"
+        live = f"{size(row.live_bytes)} at most ({row.step.title}, step {row.step.number})"
         yield from _entry("live", [live, f"{size(round(average))} on average"])
         moved = {
             "offloaded": counts.offloaded_bytes,
@@ -180,7 +180,8 @@ class _Lister:
         seconds = f"{duration(program.planned_seconds)} an iteration, by the model of {program.machine.name}"
         yield from _entry("time", [seconds, length])
         slots = [f"{slot} {module}" for slot, module in program.setup.slots.items()]
-        yield from _entry("slots", [*slots, f"streams {', '.join(program.streams)}", *["join"] * program.setup.join])
+        constants = ["join"] * program.setup.join + ["seams"] * program.setup.seams
+        yield from _entry("slots", [*slots, f"streams {', '.join(program.streams)}", *constants])
 
     def fates(self) -> Iterator[str]:
         """The fate of every map that backward reads, and the module that chose it."""
@@ -230,7 +231,7 @@ class _Lister:
         marks = ["most live"] * (row is self.program.peak) + ["fullest"] * (number == self.fullest)
         figures = f"live {size(row.live_bytes):>10}   pool {size(row.pool_bytes):>10}"
         mark = f"   ← {'peak' if len(marks) == 2 else marks[0]}" if marks else ""
-        return _shortened(f"{f'Step {number}  {step.layer} {step.direction}':<42} {figures}{mark}")
+        return _shortened(f"{f'Step {number}  {step.title}':<42} {figures}{mark}")
 
     def label(self, instruction: Instruction) -> str:
         if isinstance(instruction, Launch):

@@ -31,6 +31,7 @@ class Planner:
     mover_class: ClassVar = Mover  #: of the `mover`
 
     def __init__(self, network: Network, setup: Setup, machine: Machine, budget: int, lag: int | None = None) -> None:
+        network = setup.cut(network)
         self.network, self.setup, self.machine = network, setup, machine
         setup.check_tiers(machine)
         shared = setup.copy_streams == "shared"
@@ -68,8 +69,10 @@ class Planner:
     def plan(self) -> Program:
         self._upload_batch()
         memory, mover, order, when = self.memory, self.mover, self.order, self.setup.prefetch.order
+        copies = 0  # when the layer's first part began
         for step in self.steps():
-            copies, backward_begins = order.copies, step.number == self.network.depth + 1
+            copies = order.copies if step.part == 1 else copies
+            backward_begins = step.number == self.network.depth + 1
             order.step = step
             mover.begin(step)
             if backward_begins and self.setup.barrier:
@@ -90,7 +93,7 @@ class Planner:
             mover.launch(step, workspace)
             for tensor in self.offload.leaves(step):
                 mover.offload(tensor)
-            if self.setup.join and order.copies > copies:
+            if self.setup.join and order.copies > copies and step.part == step.parts:
                 order.join(self.device_streams)
             mover.release_workspace(workspace)
             self._release_dead(step)

@@ -40,7 +40,7 @@ def plan(network: Network, setup: Setup, machine: Machine, budget: int, give_up:
         def candidate(one: Setup, give_up: float = inf) -> Program:
             return plan(network, one, machine, budget, give_up)
 
-        return setup.search(candidate, Context(network, machine, budget))
+        return setup.search(candidate, Context(setup.cut(network), machine, budget))
 
     def within(nbytes: int, lag: int | None = None, allocator: Allocator = setup.allocator) -> Program:
         with collector_paused():

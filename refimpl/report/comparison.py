@@ -64,7 +64,7 @@ def compared(name: str, program: Program, timeline: Timeline) -> Compared:
 
 def misfit(name: str, budget: int, error: DoesNotFit) -> Compared:
     """A setup that does not fit the budget, or whose maps do not fit the tiers."""
-    where = f"fails at {error.step.layer} {error.step.direction}" if error.step else "fails before the first step"
+    where = f"fails at {error.step.title}" if error.step else "fails before the first step"
     if isinstance(error, PinnedDoesNotFit):
         where += ", out of pinned memory"
     elif error.for_holes:

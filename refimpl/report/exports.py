@@ -93,8 +93,9 @@ def _metadata(name: str, thread: int, args: dict[str, Any]) -> dict[str, Any]:
 def _slice(program: Program, step_of_call: dict[Any, Step], span: Span) -> dict[str, Any]:
     """A launch, a copy or a piece of the work of the host's threads."""
     i = span.instruction
-    layer = program.network.steps[i.step - 1].layer.name if i.step else "before the first step"
-    args: dict[str, Any] = {"step": i.step, "layer": layer}
+    of = program.network.steps[i.step - 1] if i.step else None
+    args: dict[str, Any] = {"step": i.step, "layer": of.layer.name if of else "before the first step"}
+    args |= {"part": f"{of.part} of {of.parts}"} if of and of.parts > 1 else {}
     if isinstance(i, Launch):
         step = step_of_call[i.call]
         kind = "rebuild" if i.rebuild else step.direction

@@ -43,6 +43,7 @@ FIELDS = {
     "peak.step": "number of the first step with the most live bytes",
     "peak.layer": "its layer",
     "peak.direction": "forward or backward",
+    "peak.part": "as `steps[].part`",
     "offloaded_bytes": "copied out because the offload module said so; never the input batch, whose host copy exists",
     "prefetched_bytes": "copied in ahead of need; without the input batch",
     "on_demand_bytes": "copied in by the step that needs it, which waits; without the input batch",
@@ -72,6 +73,7 @@ FIELDS = {
     "fates": "for every map that backward reads: `tensor`, `bytes`, `fate` (keep, offload or drop), `module`, `reason`",
     "steps[].step": "its number: 1..N forward, N+1..2N backward",
     "steps[].direction": "forward or backward",
+    "steps[].part": "of a step that was cut at its seams, as in `1 of 2`; null for a whole step",
     "steps[].layer": "its layer",
     "steps[].live_bytes": "managed tensors just before its launch: unrounded, without workspaces and draining bytes",
     "steps[].live_tensors": "their number",
@@ -80,8 +82,8 @@ FIELDS = {
     "steps[].start": "start of its first launch, rebuilds included; seconds since the iteration began",
     "steps[].end": "end of its last launch",
     "steps[].calls": "its kernels in order: `kernel`, and `algorithm` where there is a choice, else null",
-    "misfit": "null if it fits; else `message`, `step`, `layer`, `direction` (null before the first step), `tensor`, "
-    "`asked_bytes`, `free_bytes`, `largest_hole_bytes`, `alive_bytes` by kind",
+    "misfit": "null if it fits; else `message`, `step`, `layer`, `direction`, `part` (null before the first step), "
+    "`tensor`, `asked_bytes`, `free_bytes`, `largest_hole_bytes`, `alive_bytes` by kind",
 }
 
 
@@ -156,7 +158,9 @@ def _fields(of: object, *names: str) -> dict[str, Any]:
 
 def _place(step: Step | None) -> dict[str, Any]:
     """All null before the first step."""
-    return {"step": step and step.number, "layer": step and step.layer.name, "direction": step and step.direction}
+    part = f"{step.part} of {step.parts}" if step and step.parts > 1 else None
+    place = {"step": step and step.number, "layer": step and step.layer.name, "direction": step and step.direction}
+    return place | {"part": part}
 
 
 def _chosen(program: Program) -> dict[str, Any] | None:

@@ -87,7 +87,7 @@ def _budget(axes: Axes, program: Program, base: int, peak: int, left: bool) -> N
 def _mark_peak(axes: Axes, program: Program, x: float, base: int, peak: int, number: int) -> None:
     """A dot, and words above it; above the budget's line too, where that is close."""
     step = program.network.steps[max(number, 1) - 1]
-    text = f"{size(base + peak)} at most: step {step.number}, {step.layer} {step.direction}"
+    text = f"{size(base + peak)} at most: step {step.number}, {step.title}"
     axes.plot([x], [peak], marker="o", markersize=5, color=style.INK, markeredgecolor="white", zorder=5)
     place = x / len(program.network.steps)
     side = "left" if place < 0.2 else "right" if place > 0.8 else "center"

@@ -172,7 +172,7 @@ def plan_table(program: Program, timeline: Timeline, baseline_seconds: float | N
     wide = network_wide_bytes(program.network, max(row.workspace_bytes for row in program.rows))
     layout = pool.layout(pool.peak)
     of_wide = share(program.peak_bytes, wide)
-    where = f"step {peak.step.number}, {peak.step.layer} {peak.step.direction}"
+    where = f"step {peak.step.number}, {peak.step.title}"
     rows = [
         ["budget", size(program.budget), f"{size(program.budget - program.peak_bytes)} to spare"],
         ["pool", size(program.pool_bytes), _why_this_pool(program)],
@@ -253,9 +253,12 @@ def steps_table(program: Program, timeline: Timeline) -> Table:
     def algorithms(step: Step) -> str:
         return ", ".join(dict.fromkeys(chosen[call].algorithm for call in step.calls if call in chosen))
 
+    def letter(step: Step) -> str:
+        return step.direction[0] + str(step.part) * (step.parts > 1)
+
     columns = (
         Column("step", lambda it: it[0].step.number, plain),
-        Column("layer", lambda it: it[0].step.layer.name, wraps=True), Column("", lambda it: it[0].step.direction[0]),
+        Column("layer", lambda it: it[0].step.layer.name, wraps=True), Column("", lambda it: letter(it[0].step)),
         Column("live", lambda it: it[0].live_bytes, size), Column("tensors", lambda it: it[0].live_tensors, plain),
         Column("in use", lambda it: it[0].pool_bytes, size),
         Column("workspace", lambda it: it[0].workspace_bytes, lambda nbytes: size(nbytes) if nbytes else ""),
@@ -263,7 +266,8 @@ def steps_table(program: Program, timeline: Timeline) -> Table:
         Column("algorithm", lambda it: algorithms(it[0].step), wraps=True),
     )  # fmt: skip
     rows = zip(program.rows, step_times(program, timeline), strict=True)
-    note = "f: forward, b: backward.  live, in use: just before the step's launch."
+    parts = ", b1, b2: its parts" * any(row.step.parts > 1 for row in program.rows)
+    note = f"f: forward, b: backward{parts}.  live, in use: just before the step's launch."
     return Table.of(title(program, timeline), rows, columns, note)
 
 

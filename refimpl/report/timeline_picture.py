@@ -142,7 +142,7 @@ def _moments(program: Program, timeline: Timeline, window: range) -> tuple[float
 
 def _window_title(program: Program, window: range) -> str:
     first, last = (program.network.steps[number - 1] for number in (window[0], window[-1]))
-    names = f"{first.layer} {first.direction} to {last.layer} {last.direction}"
+    names = f"{first.title} to {last.title}"
     return f"closer: steps {first.number} to {last.number}, {names}"
 
 

@@ -144,7 +144,8 @@ def made_once(network: Network) -> Mapping[Tensor, int]:
         for y in {*step.writes, *step.updates} - found:
             found.add(y)
             waiting += [writer for writer in uses[y] if writer.forward and y not in writer.reads]
-    readers = {x: [step.layer.backward.number for step in uses[x] if step.forward and x in step.reads] for x in found}
+    last = {step.layer: step.number for step in network.steps}  # a layer's backward may have several parts
+    readers = {x: [last[step.layer] for step in uses[x] if step.forward and x in step.reads] for x in found}
     return {x: max(readers[x], default=0) for x in uses if x in found}
 
 

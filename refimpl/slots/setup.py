@@ -23,6 +23,7 @@ from refimpl.slots.planner_only import PoolSearch
 
 if TYPE_CHECKING:
     from refimpl.machine import Machine
+    from refimpl.network import Network
 
 #: Slot → the base class of its modules, in the order in which modules are bound and shown.
 BASES: dict[str, type] = {
@@ -36,7 +37,7 @@ BASES: dict[str, type] = {
     "pinned": slots.Pinned,
 }
 SLOTS = tuple(BASES)
-FIELDS = (*SLOTS, "copy_streams", "join", "barrier")
+FIELDS = (*SLOTS, "copy_streams", "join", "barrier", "seams")
 
 #: Feature that is needed → the error text where no module of the setup offers it.
 WITHOUT = {
@@ -70,6 +71,8 @@ class Setup:
     join: bool = False
     #: Whether they join between forward and backward.
     barrier: bool = False
+    #: Whether a layer's backward step is cut in parts where that spares memory (`refimpl.network.seams`).
+    seams: bool = False
     #: The setup that this one was made from by `replace`; None for one that was given its name.
     origin: Setup | None = field(default=None, repr=False, compare=False)
 
@@ -89,7 +92,7 @@ class Setup:
         return getattr(self, slot)
 
     def replace(self, **modules: Any) -> Setup:
-        """The same setup with some modules (or `copy_streams`, `join`, `barrier`) exchanged.
+        """The same setup with some modules (or `copy_streams`, `join`, `barrier`, `seams`) exchanged.
 
         A module may be given by its name, as `--set` takes it: `setup.replace(recompute="speed-centric")`.  Without a
         new `name` it is named after this one and what differs, as in "vdnn-all, join=no".
@@ -121,6 +124,14 @@ class Setup:
         return {slot: module_text(self.module(slot)) for slot in SLOTS}
 
     # -- for the planner: a first reader stops here --------------------------------------------------------------------
+
+    def cut(self, network: Network) -> Network:
+        """The network in the steps that this setup plans."""
+        if not self.seams:
+            return network.whole or network
+        from refimpl.network.seams import with_seams
+
+        return with_seams(network)
 
     def check_tiers(self, machine: Machine) -> None:
         """Raise `SetupError` where maps move, and the machine has tiers that the module for `pinned` never uses."""

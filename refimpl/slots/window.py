@@ -46,7 +46,7 @@ class BoundWindow:
         self._prefetched: set[Layer] = set()
 
     def due(self, step: Step) -> Sequence[Tensor]:
-        if step.forward or step.layer.kind in self._silent:
+        if step.forward or step.part > 1 or step.layer.kind in self._silent:
             return ()
         layer = self.find_prefetch_layer(step.layer)
         return self._offloaded[layer] if layer else ()

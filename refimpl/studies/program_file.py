@@ -19,6 +19,7 @@ from typing import Any
 from refimpl.machine import Choice, Machine
 from refimpl.memory import BestFit
 from refimpl.network import Call, Network, Tensor
+from refimpl.network.seams import with_seams
 from refimpl.planner.instructions import (
     Allocate,
     CopyIn,
@@ -78,6 +79,7 @@ def document(program: Program) -> dict[str, Any]:
     return {
         "format": FORMAT, "network": program.network.name, "batch": program.network.batch,
         "outline": outline(program.network), "machine": program.machine.name, "setup": program.setup.name,
+        **({"seams": True} if program.network.whole else {}),
         "granularity": program.setup.allocator.granularity, **{name: getattr(program, name) for name in SIZES},
         "streams": [*program.streams], "tiers": dict(program.tier_bytes),
         "resident": {tensor.name: address for tensor, address in program.resident.items()},
@@ -106,6 +108,8 @@ def read(found: Any, network: Network, machine: Machine, pinned: Pinned | None =
     """
     if not isinstance(found, Mapping) or found.get("format") != FORMAT:
         raise ProgramFileError(f"it is not a program of the format {FORMAT!r}")
+    if found.get("seams") is True and not network.conventions.as_pytorch:
+        network = with_seams(network)
     if found.get("outline") != outline(network):
         raise ProgramFileError(f"it is for another network than {network.name}({network.batch}) is here")
     try:
@@ -142,9 +146,10 @@ class _Reader:
                 f"there are more than {MOST_PER_CALL} instructions a call, of which it has {len(self.calls)}"
             )
         sizes: dict[str, Any] = {name: self.whole(found[name]) for name in SIZES}
+        network = self.network
         made = Program(
-            network=self.network,
-            setup=Setup(self.text(found["setup"]), allocator=BestFit(granularity=grain)),
+            network=network,
+            setup=Setup(self.text(found["setup"]), allocator=BestFit(granularity=grain), seams=bool(network.whole)),
             machine=self.machine,
             instructions=[self.instruction(*one) for one in listed],
             streams=tuple(self.text(name) for name in found["streams"]),

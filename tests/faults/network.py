@@ -6,6 +6,20 @@ from tests.faults.fault import Fault
 
 FAULTS = (
     Fault(
+        "a weight's gradient is computed before what it reads",
+        "refimpl/network/seams.py",
+        "return changed[0].isdisjoint(other.operands) and changed[1]",
+        "return changed[1]",
+        "tests/refimpl/network/test_seams.py",
+    ),
+    Fault(
+        "a part of a step is cut off where nothing is spared",
+        "refimpl/network/seams.py",
+        "if used - later and comes(after) - used:",
+        "if used - later:",
+        "tests/refimpl/network/test_seams.py",
+    ),
+    Fault(
         "a derived network is not compared with its export",
         "refimpl/importing/any_batch.py",
         "                if self.compared:",

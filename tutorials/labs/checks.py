@@ -182,7 +182,7 @@ def moved(program: Program) -> int:
 
 
 def distance(plans: Sequence[Planned]) -> Check:
-    """How far the seconds are above the least that any policy needs; once more the bound above `near`, no points."""
+    """How far the seconds are above the least that any policy of whole steps needs; none at `near` + 100 %."""
     bounded = [one for one in plans if one.case.network in BOUNDED]
     good = [one for one in bounded if one.good]
     if not good:
@@ -193,7 +193,7 @@ def distance(plans: Sequence[Planned]) -> Check:
         pytest.skip(str(error))
     near = plans[0].lab.near
     names = ", ".join(str(one.case) for one in good)
-    why = f"{above:.0%} above the least seconds that any policy needs ({names}); {near:.0%} is near"
+    why = f"{above:.0%} above the least seconds that any policy of whole steps needs ({names}); {near:.0%} is near"
     return len(good) / len(bounded) * min(1.0, max(0.0, 1 + near - above)), why
 
 

@@ -9,7 +9,8 @@ A *position* is an index into the program's instructions.  Each text is stored o
     kinds works names labels texts reasons     lists of text
     fates      [keep | offload | drop, reason]
     tensors    name, kind, bytes, fate (-1: none)
-    steps      layer, pool (bytes), end (the position after the step's last instruction; one entry more, for step 0)
+    steps      layer, part (as in ", part 1 of 2"; empty: a whole step), pool (bytes), end (the position after the
+               step's last instruction; one entry more, for step 0)
     ops        a letter for each instruction, see OPS
     said       label, text: the lister's, for each instruction
     repeats    [first step, last step, line of the listing]
@@ -122,6 +123,7 @@ def document(program: Program, timeline: Timeline, label: str | None = None) -> 
         ),
         "steps": {
             "layer": [step.layer.name for step in network.steps],
+            "part": [step.of_parts for step in network.steps],
             "pool": [row.pool_bytes for row in program.rows],
             "end": step_ends(program),
         },

@@ -128,7 +128,7 @@ class Model {
   }
 
   stepName(step) {
-    return `${this.doc.steps.layer[step - 1]} ${this.direction(step)}`;
+    return `${this.doc.steps.layer[step - 1]} ${this.direction(step)}${this.doc.steps.part[step - 1]}`;
   }
 
   // -- blocks: resident ones first, then in the order of allocation ----------------------------------------------------

@@ -311,7 +311,7 @@ function find(text) {
     if (at >= 0) hits.push({ rank: (at ? 1000 : 0) + name.length, name, about, kind, value });
   };
   for (const [index, name] of model.doc.steps.layer.entries()) {
-    offer(name, `step ${index + 1}, ${model.direction(index + 1)}`, "step", index + 1);
+    offer(name, `step ${index + 1}, ${model.direction(index + 1)}${model.doc.steps.part[index]}`, "step", index + 1);
   }
   for (const [tensor, name] of model.tensors.name.entries()) {
     offer(name, `${model.tensors.kind[tensor]}, ${size(model.tensors.bytes[tensor])}`, "tensor", name);

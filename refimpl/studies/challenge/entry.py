@@ -117,6 +117,8 @@ def proved_plan(
     keep: Callable[[Program], None] | None = None,
 ) -> Program:
     """As the planner's `plan`, and proved; raises `EntryError`, too."""
+    if setup.seams:
+        raise EntryError(f"{setup.name}: the steps of the challenge are whole; leave out seams=yes")
     before = marks(network, machine)
     try:
         program = limited(partial(plan, network, setup, machine, budget), limit)

@@ -43,6 +43,8 @@ def prove(path: str | Path, cases: Sequence[ChallengePoint]) -> tuple[ChallengeP
         program = read(found.get("program"), network, machine, vdnnpp.VDNNPP_ALL.pinned)
         if program.budget != case.budget:
             raise EntryError(f"{path} is a program for {program.budget} bytes; the point has {case.budget}")
+        if program.network.whole:
+            raise EntryError(f"{path} cuts steps at their seams; those of the challenge are whole")
         program = timed(program)
     except ProgramFileError as error:
         raise EntryError(f"{path}: {error}") from None

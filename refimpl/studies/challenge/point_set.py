@@ -1,8 +1,8 @@
 """The points of the challenge: those that are printed in `set.json`, and those that follow from a seed.
 
-A point is a network, a batch, a machine and a budget in bytes.  Budgets are between what no policy can do without and
-what the baseline uses with memory enough.  The printed points are those on which the papers' policies differ; the drawn
-ones are of the same kind, and there for policies that were tuned to the printed ones.
+A point is a network, a batch, a machine and a budget in bytes.  Budgets are between what no policy of whole steps can
+do without and what the baseline uses with memory enough.  The printed points are those on which the papers' policies
+differ; the drawn ones are of the same kind, and there for policies that were tuned to the printed ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from refimpl.studies.grid.rows import GridPoint, network_of
 FILE = Path(__file__).with_name("set.json")
 FORMAT = "refimpl challenge 1"
 DRAWN = 67  #: points that follow from a seed; twice as many are printed
-SHARES = (0.1, 0.8)  #: of the way from what no policy can do without to what the baseline uses
+SHARES = (0.1, 0.8)  #: of the way from what no policy of whole steps can do without to what the baseline uses
 MIB = 1 << 20
 
 #: Network → its batches.
@@ -102,7 +102,7 @@ def drawn(seed: int | str, count: int = DRAWN) -> list[ChallengePoint]:
 
 
 def within(name: str, batch: int, machine: str, share: float) -> int:
-    """A budget: whole MiB, `share` of the way from what no policy can do without to what the baseline uses."""
+    """A budget: whole MiB, `share` of the way from what no policy of whole steps can do without to the baseline's."""
     network = network_of(name, batch)
     least, most = least_conceivable(network), unlimited_baseline(network, named(machine)).peak_bytes
     return int(least + share * (most - least)) // MIB * MIB

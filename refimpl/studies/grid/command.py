@@ -24,7 +24,7 @@ from refimpl.studies.grid.grid import StudyError, point_of, points
 from refimpl.studies.grid.many_points import add as add_many_points
 from refimpl.studies.grid.many_points import planned
 from refimpl.studies.grid.over_budget import Curves
-from refimpl.studies.grid.rows import BOUND, GridPoint, fault, moved, network_of
+from refimpl.studies.grid.rows import BOUND, CUT, GridPoint, fault, moved, network_of
 from refimpl.studies.optimum.bound import silent_solver
 from refimpl.studies.optimum.setups import of_papers
 from refimpl.text import closest, counted, harmless, size, toml_tables
@@ -149,7 +149,8 @@ def of_one_network(options: argparse.Namespace) -> list[Row]:
     named(machine)
     setups = list(dict.fromkeys(options.setups)) or [*of_papers()]
     combined = f"combined effort={options.effort}" if options.effort else "combined"
-    every = [*[f"{BOUND} {options.time_limit:g}"] * options.bound, *setups]
+    cut = f" {CUT}" * any(CUT in setup for setup in setups)
+    every = [*[f"{BOUND} {options.time_limit:g}{cut}"] * options.bound, *setups]
     every += [combined] * (combined not in setups)
     given = [budget or "" for budget in several(options.budget)]
     budgets: Sequence[str | int] = given if options.budget else budgets_of(options, machine, batch, setups)

@@ -10,11 +10,12 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from refimpl.names.machines import named
+from refimpl.network.seams import with_seams
 from refimpl.planner.heading import heading
 from refimpl.points.many_plans import Row, RowsError
 from refimpl.report.tables import Column, Table
-from refimpl.studies.grid.rows import BOUND, network_of
-from refimpl.studies.optimum.bound import single_step_bytes
+from refimpl.studies.grid.rows import BOUND, CUT, network_of
+from refimpl.studies.optimum.bound import single_step_bytes, steps_of
 from refimpl.studies.optimum.setups import of_papers
 from refimpl.text import counted, size
 
@@ -54,6 +55,7 @@ class Curves:
     groups: Mapping[str, Sequence[Line]]  #: paper, or a setup that is of none → its lines
     searched: Line = ()  #: of the combined policy
     bound: Line = ()
+    steps: str = "whole steps"  #: or cut at their seams, where those of a row are
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Curves:
@@ -64,6 +66,8 @@ class Curves:
             raise RowsError(f"pareto draws one network on one machine; these rows have {counted(len(cases), 'case')}")
         (name, batch, on), *_ = cases
         network, machine = network_of(name, batch), named(on)
+        if any(CUT in row["setup"] for row in rows):
+            network = with_seams(network)
         budgets: list[int] = sorted({row["budget_bytes"] for row in rows})
         found = {(row["setup"], row["budget_bytes"]): row["slow_down"] for row in rows}
         lines: dict[str, Line] = {
@@ -75,7 +79,7 @@ class Curves:
         for setup, line in lines.items():
             groups.setdefault(paper_of(setup), []).append(line)
         title = f"{heading(network, machine)} · {machine.name} (simulated, {machine.catalogue})"
-        return cls(title, budgets, single_step_bytes(network, machine), groups, searched, bound)
+        return cls(title, budgets, single_step_bytes(network, machine), groups, searched, bound, steps_of(network))
 
     @property
     def best(self) -> dict[str, Line]:
@@ -211,7 +215,7 @@ def against(own: str, other: str, lines: Sequence[Beside]) -> str:
 
 
 def findings(curves: Curves) -> list[str]:
-    lines = [f"One step alone needs {size(curves.single_step)}: no policy fits in less."]
+    lines = [f"One step alone needs {size(curves.single_step)}: no policy with {curves.steps} fits in less."]
     others = best([*curves.best.values()])
     if curves.searched and (found := gain(curves.combined, others)):
         lines.append(

@@ -31,9 +31,10 @@ from refimpl.names.networks import build
 from refimpl.names.presets import PRESETS
 from refimpl.names.presets import setup as setup_named
 from refimpl.network import Network
+from refimpl.network.seams import with_seams
 from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.points.many_plans import Row
-from refimpl.studies.optimum.bound import lower_bound, single_step_bytes
+from refimpl.studies.optimum.bound import lower_bound, single_step_bytes, steps_of
 from refimpl.studies.optimum.setups import of_papers
 from refimpl.text import RefimplError, harmless, shown, size
 
@@ -87,7 +88,10 @@ FITTING = ("seconds", "slow_down")
 PROGRAM = ("pool_bytes", "peak_bytes", *OF_TYPE["count"], "adopted", "program")
 
 LARGEST = "largest"  #: as a batch: the largest one tried that fits
-BOUND = "bound"  #: as a setup, perhaps with the solver's seconds (`bound 60`): no plan takes less than its seconds
+#: As a setup, perhaps with the solver's seconds (`bound 60`): no plan takes less than its seconds.  It is one of whole
+#: steps; `bound 60 seams=yes` is that of steps cut at their seams.
+BOUND = "bound"
+CUT = "seams=yes"
 
 
 class GridPoint(NamedTuple):
@@ -223,15 +227,18 @@ def is_bound(setup: str) -> bool:
 
 def of_bound(point: GridPoint, machine: Machine) -> Row:
     """The lower bound as a row; where one step alone needs more than the budget, it does not fit."""
-    seconds = point.setup.partition(" ")[2] or "60"
-    if not seconds.replace(".", "", 1).isdecimal():
+    words = point.setup.split()[1:]
+    seconds = next((word for word in words if word != CUT), "60")
+    if len(words) > 1 + (CUT in words) or not seconds.replace(".", "", 1).isdecimal():
         raise RefimplError(f"{point.setup!r}: give the seconds of the bound's solver, as in {BOUND} 60")
     network, began = network_of(point.network, point.batch if isinstance(point.batch, int) else None), process_time()
     budget = bytes_of(point.budget, network, machine, None)
-    bound = lower_bound(network, machine, budget, float(seconds))
+    cut = with_seams(network) if CUT in words else network
+    bound = lower_bound(cut, machine, budget, float(seconds))
     made: Row = {"batch": network.batch, "budget_bytes": budget, "planning_seconds": process_time() - began}
     if bound is None:
-        return made | {"fits": False, "why": f"one step alone needs {size(single_step_bytes(network, machine))}"}
+        needs = size(single_step_bytes(cut, machine))
+        return made | {"fits": False, "why": f"one step alone needs {needs}, with {steps_of(cut)}"}
     fastest = unlimited_baseline(network, machine).planned_seconds
     return made | {"fits": True, "seconds": bound.seconds, "slow_down": bound.seconds / fastest}
 

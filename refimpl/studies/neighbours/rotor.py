@@ -179,6 +179,14 @@ class Optima:
         return float(self.best[0, self.last][self.slots])
 
 
+def backward_steps(network: Network) -> dict[Layer, list[int]]:
+    """Layer → the numbers of its backward steps: one, or more where they are cut at their seams."""
+    found: dict[Layer, list[int]] = {layer: [] for layer in network.layers}
+    for step in network.steps[network.depth :]:
+        found[step.layer].append(step.number)
+    return found
+
+
 class ChainPlan:
     """The fastest schedule within `room` bytes, by what it runs forward before each stage's backward.
 
@@ -244,6 +252,7 @@ class BoundSchedule(BoundRematerialized):
         super().__init__(context)
         self._plan = plan
         self._of = {layer: number for number, stage in enumerate(plan.stages) for layer in stage.layers}
+        self._backward = backward_steps(context.network)
 
     def drops(self) -> Mapping[Tensor, str]:
         gone = {y for run in self._plan.first if not run.keeps for y in self._plan.stages[run.stage].maps}
@@ -255,7 +264,7 @@ class BoundSchedule(BoundRematerialized):
         for number, runs in self._plan.before.items():
             for x in self._plan.stages[runs[0].stage].layers[0].inputs if runs else ():
                 if x.managed:
-                    read[x] += [layer.backward.number for layer in self._plan.stages[number].layers]
+                    read[x] += [n for layer in self._plan.stages[number].layers for n in self._backward[layer]]
         return read
 
     def chain(
@@ -286,9 +295,10 @@ class RotorLiveness(slots.Liveness):
 
     def bind(self, context: Context) -> Releases:
         releases, plan = LayerWise().bind(context), planned(context, self.slack)
+        backward = backward_steps(context.network)
         for stage in map(plan.stages.__getitem__, plan.dropping):
             for x in stage.layers[0].inputs:
-                releases.add(stage.layers[0].backward.number, x)
+                releases.add(backward[stage.layers[0]][-1], x)
         return releases
 
 

@@ -1,5 +1,7 @@
 """A lower bound on the seconds of an iteration within a budget, whatever the policy: a mixed-integer linear programme.
 
+It is one for plans of the network's own steps.  For plans with seams, give it `refimpl.network.seams.with_seams` of it.
+
 For every map that crosses from forward to backward it decides: keep, drop, or offload; for every convolution call, the
 algorithm; for every step, which shares of which maps the link moves meanwhile.  Fates, copies and algorithms are
 decided together, as POFO does it for chains (Beaumont, Eyraud-Dubois, Shilova, NeurIPS 2021).  The solver is HiGHS.
@@ -85,8 +87,13 @@ def lower_bound(network: Network, machine: Machine, budget: int, time_limit: flo
 
 
 def single_step_bytes(network: Network, machine: Machine) -> int:
-    """The single-step limit: the bytes that the most demanding step needs by itself, whatever the policy."""
+    """The single-step limit: the bytes that the most demanding step, or part of one, needs by itself."""
     return max(used(network, step) + least_workspace(machine, step) for step in network.steps)
+
+
+def steps_of(network: Network) -> str:
+    """The steps of the plans that a limit holds for."""
+    return "steps cut at their seams" if network.whole else "whole steps"
 
 
 def everything_bytes(network: Network, machine: Machine) -> int:

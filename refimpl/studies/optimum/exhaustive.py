@@ -106,7 +106,7 @@ def exhaustive(
         if best and takes(fates) >= best.planned_seconds * (1 - ROUNDING):
             break
         for combination in combinations:
-            setup = candidate(fates, dict(zip(knobs, combination, strict=True)))
+            setup = candidate(fates, dict(zip(knobs, combination, strict=True)), seams=network.whole is not None)
             planned += 1
             try:
                 program = plan(network, setup, machine, budget, best.planned_seconds if best else float("inf"))
@@ -130,6 +130,6 @@ def every(context: Context, maps: Sequence[Tensor], words: Sequence[Word]) -> It
         yield Fates.of(dict(zip(names, combination, strict=True)))
 
 
-def candidate(fates: Fates, modules: Mapping[str, Any]) -> Setup:
+def candidate(fates: Fates, modules: Mapping[str, Any], seams: bool = False) -> Setup:
     """The setup that is planned for these fates."""
-    return setup_with(fates, name="enumerated", **modules)
+    return setup_with(fates, name="enumerated", seams=seams, **modules)

@@ -14,7 +14,7 @@ from refimpl.network import Network
 from refimpl.report.comparison import Compared
 from refimpl.report.tables import Column, Table
 from refimpl.studies.neighbours.rotor import chain_seconds, is_chain
-from refimpl.studies.optimum.bound import LEFT_OUT, LowerBound, floor_seconds, lower_bound, single_step_bytes
+from refimpl.studies.optimum.bound import LEFT_OUT, LowerBound, floor_seconds, lower_bound, single_step_bytes, steps_of
 from refimpl.studies.optimum.exhaustive import MOST, RECOMPUTE_ALONE, Enumerated, crossing_maps, exhaustive
 from refimpl.text import counted, duration, size
 
@@ -42,6 +42,7 @@ class OptimumLimits:
     """How fast an iteration within a budget could be."""
 
     single_step_bytes: int
+    steps: str  #: of the plans that the limits hold for: whole, or cut at their seams
     floor: float  #: seconds
     bound: LowerBound
     enumerated: Enumerated | None  #: None: the network has too many maps
@@ -56,7 +57,7 @@ class OptimumLimits:
         """Everything, for programs; bytes, seconds; null where nothing fits or applies."""
         alone = self.alone
         return {
-            "setup": "bound", "simulated": True, "single_step_bytes": self.single_step_bytes,
+            "setup": "bound", "simulated": True, "steps": self.steps, "single_step_bytes": self.single_step_bytes,
             "floor_seconds": self.floor, "bound": asdict(self.bound) | {"left_out": [*LEFT_OUT]},
             "enumerated": enumerated_json(self.enumerated),
             "recompute_alone": alone and {
@@ -70,7 +71,7 @@ def limits(network: Network, machine: Machine, budget: int, time_limit: float, m
     """All of them.
 
     Args:
-        network: any.
+        network: any; one whose steps are cut for plans with seams.
         machine: whose cost model counts.
         budget: bytes of device memory.
         time_limit: seconds of the bound's solver.
@@ -83,7 +84,9 @@ def limits(network: Network, machine: Machine, budget: int, time_limit: float, m
         bound, step = lower_bound(network, machine, budget, time_limit), single_step_bytes(network, machine)
     if bound is None:
         raise Fail(
-            f"one step of {network.name} needs {size(step)} by itself; no policy fits {size(budget)}", DOES_NOT_FIT
+            f"one step of {network.name} needs {size(step)} by itself; no policy with {steps_of(network)} fits "
+            f"{size(budget)}",
+            DOES_NOT_FIT,
         )
     found, count = None, len(crossing_maps(network, machine))
     if most != 0 and (most is not None or count <= MOST):
@@ -95,9 +98,9 @@ def limits(network: Network, machine: Machine, budget: int, time_limit: float, m
             alone = Recomputation(
                 chain_seconds(network, machine, UNLIMITED),
                 chain_seconds(network, machine, budget),
-                exhaustive(network, machine, budget, ("keep", "drop"), RECOMPUTE_ALONE),
+                exhaustive(network.whole or network, machine, budget, ("keep", "drop"), RECOMPUTE_ALONE),
             )
-    return OptimumLimits(step, floor_seconds(network, machine), bound, found, alone)
+    return OptimumLimits(step, steps_of(network), floor_seconds(network, machine), bound, found, alone)
 
 
 # -- for people --------------------------------------------------------------------------------------------------------
@@ -110,7 +113,7 @@ def limits_table(found: OptimumLimits, setups: Sequence[Compared]) -> Table:
         return lambda row: None if row.seconds is None else row.seconds / seconds
 
     bound = found.bound
-    how = "proved: no policy is faster" if bound.proved else "as far as proved by the limit"
+    how = f"proved: no policy with {found.steps} is faster" if bound.proved else "as far as proved by the limit"
     rows = [LimitRow("floor", "fastest calls, no wait", found.floor), LimitRow("bound", how, bound.seconds)]
     if found.enumerated:
         rows.append(LimitRow("enumerated", fates_of(found.enumerated), found.enumerated.seconds))

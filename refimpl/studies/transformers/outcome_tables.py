@@ -102,7 +102,7 @@ def mean_table(found: Found) -> Table:
     }
     note = (
         "Geometric mean of the networks' slow-downs, where all fit, or how many fit.  A budget is a share of the way "
-        "from what no policy can do without to what the baseline needs, where the machine has that."
+        "from what no policy of whole steps can do without to what the baseline needs, where the machine has that."
     )
     return by_case("Mean slow-down", ("machine", "budget"), cases, cell, note)
 

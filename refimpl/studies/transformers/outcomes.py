@@ -21,7 +21,7 @@ from refimpl.studies.transformers.yardsticks import YARDSTICKS
 #: Network → images or sequences an iteration, where slow-downs are compared.
 NETWORKS = {"vit-b16": 64, "gpt2": 8, "gpt2-medium": 4, "bert-base": 16, "llama3-1b": 2}
 MACHINES = ("rtx-3060", "rtx-4090", "a100-80g", "h100")
-#: Of the way from what no policy can do without to what the baseline needs.
+#: Of the way from what no policy of whole steps can do without to what the baseline needs.
 SHARES = (0.05, 0.1, 0.2, 0.4, 0.7, 0.9)
 EFFORT = 40  #: plans that combined makes at most
 

@@ -61,7 +61,7 @@ def test_the_search_ends_at_the_threshold_from_wherever_it_begins(monkeypatch: p
         for guess, last in itertools.product(range(most + 1), repeat=2):
             reached = iter((most, guess))
             monkeypatch.setattr(searching, "reach", lambda nbytes, budget, reached=reached: next(reached))
-            monkeypatch.setattr(searching, "least_conceivable", lambda size: 0)
+            monkeypatch.setattr(searching, "least_conceivable", lambda size, setup: 0)
             monkeypatch.setattr(searching, "plan", lambda *asked: SimpleNamespace(peak_bytes=0))
             monkeypatch.setattr(searching, "attempt", lambda size, *asked, last=last: size <= last or None)
             found = largest(lambda size: size, PLAIN, MACHINE, BUDGET)  # type: ignore[arg-type,return-value]

@@ -67,7 +67,7 @@ def test_all_ranks_learn_the_same_whatever_the_buckets_and_the_order() -> None:
 @pytest.mark.parametrize(
     ("policies", "sizes"),
     [
-        (("vdnn-all", "vdnnpp-all", "superneurons", "combined effort=20"), (2,)),
+        (("vdnn-all", "vdnn-all seams=yes", "vdnnpp-all", "superneurons", "combined effort=20"), (2,)),
         pytest.param(sorted({*PRESETS, "combined effort=20"} - {"combined"}), (2, 3, 4), marks=pytest.mark.campaign),
     ],
 )
