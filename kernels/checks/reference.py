@@ -253,6 +253,35 @@ def pool_backward(
     return rounded(dx)
 
 
+def pool_position_forward(
+    x: Array, window: Pair, stride: Pair, pad: Sequence[int] = (0, 0), ceil: bool = False
+) -> tuple[Array, np.ndarray]:
+    """The largest value of every window, and which element that is, as a byte: 127 if it is not a number."""
+    y = pool_forward(x, window, stride, pad, ceil=ceil)
+    above, before, *_ = four_sides(pad)
+    found = np.zeros((*x.shape[:2], -(-y[0, 0].size // 4) * 4), np.uint8)
+    for p, q, rows, columns, _ in pool_windows(x.shape, window, stride, pad, ceil):
+        largest = x[:, :, rows, columns] == y[:, :, p, q, None, None]
+        row, column = np.unravel_index(largest.reshape(*x.shape[:2], -1).argmax(axis=2), largest.shape[2:])
+        row, column = row + rows.start - p * stride[0] + above, column + columns.start - q * stride[1] + before
+        found[:, :, p * y.shape[3] + q] = np.where(largest.any(axis=(2, 3)), row * window[1] + column, 127)
+    return y, found.view("<i4")
+
+
+def pool_position_backward(
+    positions: np.ndarray, dy: Array, x_shape: Sequence[int], window: Pair, stride: Pair, pad: Sequence[int] = (0, 0)
+) -> Array:
+    """The gradient of x: each dy goes to the element at its position."""
+    dx, bytes_ = np.zeros(x_shape), np.ascontiguousarray(positions).view(np.uint8)
+    for p, q in np.ndindex(*dy.shape[2:]):
+        position = bytes_[:, :, p * dy.shape[3] + q].astype(int)
+        image, channel = np.nonzero(position != 127)
+        row, column = np.divmod(position[image, channel], window[1])
+        row, column = row + p * stride[0] - pad[0], column + q * stride[1] - pad[1]
+        dx[image, channel, row, column] += wide(dy[image, channel, p, q])
+    return rounded(dx)
+
+
 def pool_to_windows(x_shape: Sequence[int], out: Pair) -> Iterator[tuple[int, int, slice, slice]]:
     """Output row and column, and the rows and columns of x: parts of the map, each rounded outwards."""
 

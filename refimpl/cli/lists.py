@@ -93,6 +93,7 @@ def networks(options: argparse.Namespace) -> int:
     show("networks", ["name", "batch", "what it is"], rows, wraps=["what it is"])
     wrapped("NAME:superneurons: as SuperNeurons built it, with fork layers and a map of its own for every ReLU.")
     wrapped("NAME:vdnnpp: as vDNN++'s public code has it, with fused ReLUs and weights' gradients in the pool.")
+    wrapped("Any of these, then :positions: the backward of max pooling reads a byte an output, neither x nor y.")
     say("batch: images where --batch does not say otherwise.")
     return DONE
 

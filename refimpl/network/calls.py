@@ -6,7 +6,7 @@ element-wise ones, whose calls follow from their records.
 | layer | forward | backward reads | its gradient map dx |
 | --- | --- | --- | --- |
 | conv, fc | x, w, b → y | x, dy (not y) | new |
-| pool | x → y | x, y, dy | new |
+| pool | x → y | x, y, dy; by position (`positions`) dy alone of these | new |
 | relu | x → y, or in place | y, dy | in place on dy |
 | lrn | x → y | x, dy | in place on dy |
 | batchnorm | x → y | x, dy (not y) | new |
@@ -103,6 +103,15 @@ def elementwise_forward(network: Shared, layer: Layer) -> list[Call]:
 
 
 def _pool_forward(network: Shared, layer: Layer) -> list[Call]:
+    if layer.kept:
+        from refimpl.network import positions
+
+        return [positions.forward(layer)]
+    return pooled(layer)
+
+
+def pooled(layer: Layer) -> list[Call]:
+    """x → y, and nothing is kept."""
     arguments = {"x": layer.x, "y": layer.y, **layer.options}
     return [Call(f"pool.{_pooling(layer, 'forward')}", arguments, [layer.x], [layer.y])]
 
@@ -261,6 +270,10 @@ class Backward:
     def _pool(self, layer: Layer) -> list[Call]:
         x, y, dy = layer.x, layer.y, self._dy(layer)
         dx, then = self._into(layer, x)
+        if layer.kept:
+            from refimpl.network import positions
+
+            return [positions.backward(layer, dy, dx), *then]
         arguments = {"x": x, "y": y, "dy": dy, "dx": dx, **layer.options}
         return [Call(f"pool.{_pooling(layer, 'backward')}", arguments, [x, y, dy], [dx]), *then]
 

@@ -7,6 +7,7 @@ from copy import copy
 
 from refimpl.network import calls, later_calls
 from refimpl.network.call import Call
+from refimpl.network.conventions import Conventions
 from refimpl.network.data_parallel import data_parallel_calls
 from refimpl.network.layer import Layer, NetworkError
 from refimpl.network.learning import Optimisation
@@ -24,11 +25,16 @@ def trained_by(network: Network, learning: Optimisation) -> Network:
     return other
 
 
-def of_layers(network: Network, again: Mapping[Layer, Layer], learning: Optimisation) -> Network:
-    """The network of layers like another's: its own → one like it, without tensors and steps."""
+def of_layers(
+    network: Network, again: Mapping[Layer, Layer], learning: Optimisation, conventions: Conventions | None = None
+) -> Network:
+    """The network of layers like another's: its own → one like it, without tensors and steps.
+
+    Without `conventions` it has the other's.
+    """
     data, ends = ([again[layer] for layer in found] for found in (network.data, network.output_of))
     layers = [again[layer] for layer in network.layers] if network.conventions.as_pytorch else None
-    other = Network(network.name, data, ends, network.conventions, learning, layers)
+    other = Network(network.name, data, ends, conventions or network.conventions, learning, layers)
     other.file, other.initial, other.origins = network.file, network.initial, network.origins
     other.cannot_run, other.opaque = network.cannot_run, network.opaque
     return other
@@ -71,6 +77,8 @@ def _inference_calls(network: Network, layer: Layer) -> list[Call]:
         return [Call("batchnorm.inference", arguments, given.values(), [layer.y])]
     if layer.kind in ("dropout", "drop_path"):
         return [Call("elementwise.copy", {"x": layer.x, "y": layer.y}, [layer.x], [layer.y])]
+    if layer.kind == "pool":
+        return calls.pooled(layer)
     if layer.traits.loss is not None:
         fill = {"softmax": calls.softmax_into, **later_calls.LOSSES}[layer.kind]
         return fill(network, layer, network.output_of[layer].predictions)

@@ -57,7 +57,7 @@ class Layer:
         self.operation: Operation | None = None  #: of a layer as PyTorch runs it
         self.uses: list[Parameter] = []  #: of such a layer: every parameter that it reads, its own or another's
         self.constants: dict[str, Tensor] = {}  #: of a permutation of channels: "order"
-        self.kept: dict[str, Tensor] = {}  #: what forward fills for backward: of a layer normalisation "mean", …
+        self.kept: dict[str, Tensor] = {}  #: what forward fills for backward: of a pooling "positions", …
 
     @property
     def traits(self) -> Traits:

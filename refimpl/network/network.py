@@ -94,6 +94,12 @@ class Network:
         learning = Optimisation(optimiser, clip, decay_on, (*self.learning.frozen, *frozen))
         return derived.trained_by(self, learning)
 
+    def by_position(self) -> Network:
+        """The same network, described again, with max pooling by position: `NAME:positions`."""
+        from refimpl.network import positions
+
+        return positions.by_position(self)
+
     def inference(self) -> Network:
         """The same layers and the same resident tensors, forward only: running statistics, no dropout.
 
@@ -228,6 +234,12 @@ class Network:
         if layer.kind == "fork":
             layer.branches = dict(zip(layer.consumers, layer.outputs, strict=True))
         self.managed += layer.outputs
+        if self.conventions.pool_positions and any(producer.learns for producer in layer.producers):
+            from refimpl.network.positions import positions_of
+
+            if positions := positions_of(layer):
+                layer.kept["positions"] = positions
+                self.managed.append(positions)
 
     def _overwrites(self, layer: Layer) -> bool:
         """Whether a layer that may has no map of its own."""

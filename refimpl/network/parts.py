@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from refimpl.network.builder import PapersBuilder
-from refimpl.network.conventions import SUFFIXES, VDNN, Conventions
+from refimpl.network.conventions import POSITIONS, SUFFIXES, VDNN, Conventions
 from refimpl.network.layer import Layer
 from refimpl.network.network import Network
 from refimpl.network.spelling import Size
@@ -14,7 +15,9 @@ from refimpl.network.spelling import Size
 
 def spelled(name: str, conventions: Conventions) -> str:
     """The network's name as the command takes it."""
-    return name + next((suffix for suffix, theirs in SUFFIXES.items() if conventions == theirs), "")
+    plain = replace(conventions, pool_positions=False)
+    suffix = next((suffix for suffix, theirs in SUFFIXES.items() if plain == theirs), "")
+    return name + suffix + POSITIONS * conventions.pool_positions
 
 
 def conv_relu(b: PapersBuilder, name: str, filters: int, window: Size, stride: int = 1, **more: Any) -> Layer:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import ClassVar
 
 from refimpl.machine import HOST, Clock, Machine
@@ -17,7 +18,7 @@ from refimpl.planner.mover import Mover, StreamNumbers, Workspace
 from refimpl.planner.order import Order
 from refimpl.planner.program import Program
 from refimpl.planner.store import pinned_memory
-from refimpl.slots.context import Context, Fate
+from refimpl.slots.context import Context
 from refimpl.slots.setup import Setup
 
 
@@ -155,7 +156,8 @@ class Planner:
         self.order.join()
         resident = self.memory.residents()
         instructions, cut_bytes = self.order.close(resident)
-        kept = {tensor: Fate("keep", "none", "no module takes it") for tensor in self.context.maps_across()}
+        keep = partial(self.context.fate, "keep", "none", "no module takes it")
+        kept = {tensor: keep(tensor) for tensor in self.context.maps_across()}
         return Program(
             network=self.network,
             setup=self.setup,

@@ -67,7 +67,12 @@ class Context:
             if name == "drop" and not self.can_be_rebuilt(tensor):
                 why = "it is the batch" if tensor.kind == "input" else "it is made of a map that is written over later"
                 raise SetupError(f"{module}: {tensor} cannot be dropped, {why}; keep it or offload it")
-            self.fates.setdefault(tensor, Fate(name, module, reason))
+            self.fates.setdefault(tensor, self.fate(name, module, reason, tensor))
+
+    def fate(self, name: FateName, module: str, reason: str, tensor: Tensor) -> Fate:
+        """A fate, whose reason says what a network's convention has made the tensor for."""
+        positions = self.network.conventions.pool_positions and tensor.kind == "map" and tensor.dtype == "int32"
+        return Fate(name, module, reason + "; a max pooling's positions, in place of its x and y" * positions)
 
     def is_dropped(self, tensor: Tensor) -> bool:
         return tensor in self.fates and self.fates[tensor].name == "drop"

@@ -107,7 +107,7 @@ class Segmentation:
 
         That is: those of its maps that this or a later step reads, what the step itself uses, and the checkpoint.
         """
-        maps = {y for layer in segment.layers for y in layer.outputs if y in self.dropped}
+        maps = {y for layer in segment.layers for y in made_by(layer) if y in self.dropped}
         readers = {step for y in maps for step in self._context.uses[y] if not step.forward}
         kept = set[Tensor]()
         kept_bytes = most = 0

@@ -6,6 +6,13 @@ from tests.faults.fault import Fault
 
 FAULTS = (
     Fault(
+        "a pooling by position is planned as if its backward did not read the positions",
+        "refimpl/network/positions.py",
+        "[*kept.values(), dy], [dx])",
+        "[dy], [dx])",
+        "tests/refimpl/network/test_positions.py",
+    ),
+    Fault(
         "a weight's gradient is computed before what it reads",
         "refimpl/network/seams.py",
         "return changed[0].isdisjoint(other.operands) and changed[1]",

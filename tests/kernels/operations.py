@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels import pool_position
 from kernels.checks import reference
 from kernels.clip import PART
 from kernels.fast import attention, gemm, pool
@@ -156,6 +157,26 @@ def pooling(mode: str) -> Operation:
         return [*made, y, dx]
 
     return operation
+
+
+def positioned(rung: Any, random: Draw) -> list[np.ndarray]:
+    """With several largest elements in a window, and some NaN; windows that overlap, and that begin in the padding."""
+    x, window = np.round(2 * maps(random)) / 2, pair(random, 1, 5)
+    x[random.random(x.shape) < 0.02] = np.nan
+    pad = tuple(between(random, 0, length - 1) for length in window * one_of(random, 1, 2))
+    walk: dict[str, Any] = {"window": window, "stride": pair(random, 1, 6), "pad": pad, "ceil": either(random)}
+    if min(shape := reference.pool_output_shape(x.shape, **walk)) < 1:
+        return []
+    y, (dx,), positions = nothing(*shape), like(x), np.full(pool_position.positions_shape(shape), -1, np.int32)
+    rung.pool_position.forward(x, y, positions, **walk)
+    dy = normal(random, *shape)
+    rung.pool_position.backward(positions, dy, dx, **walk)
+    if rung is not NUMPY:  # the bits of max pooling
+        for other in (PLAIN, FAST):
+            other.pool.forward(x, same := nothing(*shape), **walk)
+            other.pool.backward(x, same, dy, (alike := nothing(*x.shape)), **walk)
+            assert y.tobytes() == same.tobytes() and dx.tobytes() == alike.tobytes()
+    return [y, positions, dx]
 
 
 def fully_connected(rung: Any, random: Draw) -> list[np.ndarray]:
@@ -547,7 +568,8 @@ def clipped(rung: Any, random: Draw) -> list[np.ndarray]:
 #: By the families that they call.
 OPERATIONS: dict[str, Operation] = {
     "conv": convolution, "conv groups": groups, "conv bias": biases, "pool max": pooling("max"),
-    "pool average": pooling("average"), "fc": fully_connected, "fc forward": fully_connected_forward,
+    "pool average": pooling("average"), "pool_position": positioned, "fc": fully_connected,
+    "fc forward": fully_connected_forward,
     "relu": rectified, "elementwise": by_element, "mul gate": gated, "mul and scale": scaled, "dropout": dropped,
     "hardsigmoid": activated("hardsigmoid", "y"), "hardswish": activated("hardswish", "x"),
     "leaky_relu": activated("leaky_relu", "y", negative_slope=0.2), "gelu": activated("gelu", "x"),
@@ -563,6 +585,7 @@ OPERATIONS: dict[str, Operation] = {
 
 #: Those of families that have no fast kernels.
 PLAIN_ALONE = {
+    "pool_position",
     "hardsigmoid", "leaky_relu", "tanh", "mean_loss squared", "mean_loss binary",
     "channel_shuffle, permute_channels, drop_path, take and pad", "upsample nearest", "upsample bilinear",
     "embedding, position and prepend", "position alike", "rotary", "scores and mix", "adamw", "clip",

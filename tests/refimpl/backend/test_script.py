@@ -152,7 +152,8 @@ def test_a_script_with_plain_kernels_needs_numba_and_numpy_alone() -> None:
 
 
 @pytest.mark.slow
-def test_a_script_with_plain_kernels_trains_in_numbas_simulator(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by_position", [False, True])
+def test_a_script_with_plain_kernels_trains_in_numbas_simulator(tmp_path: Path, by_position: bool) -> None:
     """In a process of its own, which finds nothing of this project."""
     b = Builder("two", (2, 1, 4, 4))
     b.conv(2, 3, pad=1)
@@ -160,7 +161,8 @@ def test_a_script_with_plain_kernels_trains_in_numbas_simulator(tmp_path: Path) 
     b.pool(2)
     b.fc(3)
     b.softmax()
-    program = least_plan(b.build(), setup(offload=OffloadSome(), prefetch=PrefetchAhead()), PLAIN)
+    network = b.build().by_position() if by_position else b.build()
+    program = least_plan(network, setup(offload=OffloadSome(), prefetch=PrefetchAhead()), PLAIN)
     (tmp_path / "two.py").write_text(written_out(program, "a test", **LEARNING), encoding="utf-8")
     batches = [draw_batch(program.network, seed) for seed in range(STEPS)]
     images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
