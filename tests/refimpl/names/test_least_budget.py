@@ -9,6 +9,7 @@ import pytest
 import refimpl
 from refimpl.machine import MACHINES
 from refimpl.memory import BestFit, BlockHeap, BothEnds, FirstFit
+from refimpl.memory.base import GRANULARITY
 from refimpl.names import least_budget as fitting
 from refimpl.names.advice import advise_only
 from refimpl.names.by_name import budget_bytes
@@ -34,6 +35,15 @@ def test_all_of_what_the_baseline_needs_holds_the_baseline(name: str) -> None:
     assert needed <= fitting.least_budget(network, baseline(), TITAN_X) < needed + 2 * MIB  # type: ignore[operator]
     for share in (0.4, 1.3):
         assert budget_bytes(share, network, TITAN_X) == int(share * needed)
+
+
+def test_512_bytes_less_than_the_least_do_not_fit() -> None:
+    layer_wise = baseline().replace(liveness=LayerWise())
+    for batch in range(1, 9):
+        network = build("lenet", batch)
+        least = least_budget(network, layer_wise, TITAN_X, GRANULARITY)
+        assert least and attempt(network, layer_wise, TITAN_X, least)
+        assert not attempt(network, layer_wise, TITAN_X, least - GRANULARITY)
 
 
 @pytest.mark.parametrize("allocator", [BestFit(), FirstFit(), BothEnds(), BlockHeap()])
