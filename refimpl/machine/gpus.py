@@ -6,8 +6,8 @@ pull request on GitHub.
 
 What a library's kernels reach was fitted to public measurements, GPU by GPU (`refimpl.studies.reproduce.machines.fit`):
 of Maxwell, Kepler, Pascal, Volta and Turing.  Of A100, H100, H200, L4 and the RTX cards there is no evidence: no figure
-in fp32 of a single call was found, and V100's shares are assumed.  Of our own kernels there is none on any GPU: that
-they reach what cuDNN R2's convolutions reached on Titan X is assumed.  The RTX cards and L4 share half of their fp32
+in fp32 of a single call was found, and V100's shares are assumed.  Our own kernels have run on no GPU: they are assumed
+to reach what cuDNN R2's convolutions reached on Titan X.  The RTX cards and L4 share half of their fp32
 lanes with integer arithmetic, so they may reach less.  `refimpl profile` measures instead.
 """
 

@@ -60,7 +60,10 @@ class Curves:
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Curves:
         """Of rows; budgets that depend on the setup (`least`) are left out.  Raises `RowsError`."""
-        rows = [row for row in rows if row["budget_bytes"] and not row["budget"].startswith("least")]
+        given = [*rows]
+        rows = [row for row in given if row["budget_bytes"] and not row["budget"].startswith("least")]
+        if not rows and (refused := next((row["why"] for row in given if row["why"]), None)):
+            raise RowsError(f"no row has a budget in bytes: {refused}")
         cases = {(row["network"], row["batch"], row["machine"]) for row in rows}
         if len(cases) != 1:
             raise RowsError(f"pareto draws one network on one machine; these rows have {counted(len(cases), 'case')}")

@@ -16,6 +16,7 @@ from refimpl.studies.grid.over_budget import (
     Curves,
     Line,
     against,
+    beside,
     best,
     budgets_between,
     distance,
@@ -158,3 +159,9 @@ def test_lines_are_named_and_step_where_a_budget_begins_and_where_a_bound_ends()
     assert lines["combined"].get_drawstyle() == "steps-post" and lines["lower bound"].get_drawstyle() == "steps-pre"
     assert [*np.asarray(lines["combined"].get_xdata())][:-1] == BUDGETS, "the last step goes on to the right end"
     assert axes.get_ylim()[0] < 1
+
+
+def test_rows_that_were_all_refused_are_answered_with_the_reason() -> None:
+    rows = study(wanted=[GridPoint("tiny-vgg", "nothing", "titan-x")])
+    with pytest.raises(RowsError, match="there is no preset 'nothing'"):
+        beside(rows)
