@@ -16,6 +16,7 @@ from refimpl.names.machines import listed, summary
 from refimpl.names.modules import ABOUT_SWITCHES, MODULES, SWITCHES, switches
 from refimpl.names.networks import FAMILIES, NETWORKS, PLAIN
 from refimpl.names.presets import NEIGHBOURS, PRESETS
+from refimpl.network import lean
 from refimpl.network.conventions import SUFFIXES
 from refimpl.planner import Setup
 from refimpl.report.markdown import markdown_table
@@ -93,7 +94,9 @@ def networks(options: argparse.Namespace) -> int:
     show("networks", ["name", "batch", "what it is"], rows, wraps=["what it is"])
     wrapped("NAME:superneurons: as SuperNeurons built it, with fork layers and a map of its own for every ReLU.")
     wrapped("NAME:vdnnpp: as vDNN++'s public code has it, with fused ReLUs and weights' gradients in the pool.")
-    wrapped("Any of these, then :positions: the backward of max pooling reads a byte an output, neither x nor y.")
+    for word in lean.WORDS:
+        wrapped(f"Any of these, then :{word}: {lean.module(word).ABOUT}.")
+    wrapped(f"Any of these, then :{lean.ALL}: all of these words that the network can have.")
     say("batch: images where --batch does not say otherwise.")
     return DONE
 

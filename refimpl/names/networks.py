@@ -5,7 +5,8 @@
 
 With `:vdnnpp` a network is built as in vDNN++'s public code: ReLUs fused, weights' gradients in the pool.  With
 `:superneurons` it is built with SuperNeurons' conventions: fork layers, a map of its own for every ReLU,
-a resident input of 227², dropout where its paper has it.  With `:positions` after any name max pooling is by position.
+a resident input of 227², dropout where its paper has it.  After any name come words of `refimpl.network.lean`: with
+`:positions` max pooling is by position, with `:lean` a network has all that it can have.
 Its figures compare only with figures of the same network.
 """
 
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 
 from kernels.targets.collector import collector_paused
 from refimpl.names import imported_from
-from refimpl.network.conventions import POSITIONS, SUFFIXES, SUPERNEURONS, VDNNPP, Conventions
+from refimpl.network.conventions import SUFFIXES, SUPERNEURONS, VDNNPP, Conventions
 from refimpl.network.layer import NetworkError
 from refimpl.network.network import Network
 from refimpl.text import closest
@@ -177,8 +178,12 @@ def build(name: str, batch: int | None = None) -> Network:
 
     A name may be a file's, as in my_model.onnx, my_model.onnx:NODE or my_networks.py:make (None: 32 images).
     """
-    if name.strip().lower().endswith(POSITIONS):
-        return build(name.strip()[: -len(POSITIONS)], batch).by_position()
+    if ":" in name:
+        from refimpl.network import lean
+
+        stem, words = lean.split(name)
+        if words:
+            return build(stem, batch).leaner(*words)
     if ".onnx" in name.lower() or ".py" in name.lower():
         from refimpl.importing import from_file
 

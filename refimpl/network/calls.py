@@ -6,7 +6,7 @@ element-wise ones, whose calls follow from their records.
 | layer | forward | backward reads | its gradient map dx |
 | --- | --- | --- | --- |
 | conv, fc | x, w, b → y | x, dy (not y) | new |
-| pool | x → y | x, y, dy; by position (`positions`) dy alone of these | new |
+| pool | x → y | x, y, dy | new |
 | relu | x → y, or in place | y, dy | in place on dy |
 | lrn | x → y | x, dy | in place on dy |
 | batchnorm | x → y | x, dy (not y) | new |
@@ -102,16 +102,7 @@ def elementwise_forward(network: Shared, layer: Layer) -> list[Call]:
     return [Call(function, arguments, updates=[y]) if x is y else Call(function, arguments, [x], [y])]
 
 
-def _pool_forward(network: Shared, layer: Layer) -> list[Call]:
-    if layer.kept:
-        from refimpl.network import positions
-
-        return [positions.forward(layer)]
-    return pooled(layer)
-
-
-def pooled(layer: Layer) -> list[Call]:
-    """x → y, and nothing is kept."""
+def pool_forward(network: Shared, layer: Layer) -> list[Call]:
     arguments = {"x": layer.x, "y": layer.y, **layer.options}
     return [Call(f"pool.{_pooling(layer, 'forward')}", arguments, [layer.x], [layer.y])]
 
@@ -270,10 +261,6 @@ class Backward:
     def _pool(self, layer: Layer) -> list[Call]:
         x, y, dy = layer.x, layer.y, self._dy(layer)
         dx, then = self._into(layer, x)
-        if layer.kept:
-            from refimpl.network import positions
-
-            return [positions.backward(layer, dy, dx), *then]
         arguments = {"x": x, "y": y, "dy": dy, "dx": dx, **layer.options}
         return [Call(f"pool.{_pooling(layer, 'backward')}", arguments, [x, y, dy], [dx]), *then]
 
@@ -403,7 +390,7 @@ def _fork_forward(network: Shared, layer: Layer) -> list[Call]:
 
 #: Kind → its calls; those of an element-wise kind follow from its record.
 FORWARD: dict[str, Callable[[Shared, Layer], list[Call]]] = {
-    "conv": _linear_forward, "fc": _linear_forward, "pool": _pool_forward, "lrn": elementwise_forward,
+    "conv": _linear_forward, "fc": _linear_forward, "pool": pool_forward, "lrn": elementwise_forward,
     "batchnorm": _batchnorm_forward, "dropout": dropout_forward, "softmax": _softmax_forward,
     "concat": _meeting_forward, "join": _meeting_forward, "fork": _fork_forward,
 }  # fmt: skip

@@ -39,8 +39,8 @@ class Conventions:
     #: Layers are PyTorch's operators (`refimpl.network.operation`), in the order of its export: the batch stays, the
     #: baseline, too, frees what no later step reads, and the optimiser's calls come after all gradients.
     as_pytorch: bool = False
-    #: Max pooling keeps a byte an output, and its backward reads neither x nor y (`positions`).
-    pool_positions: bool = False
+    #: Words of `refimpl.network.lean`: what no paper has, and needs less memory.
+    lean: tuple[str, ...] = ()
     #: Height and width of the images of networks that have no size of their own.
     side: int = 224
     #: The large networks have the dropout layers of their papers.
@@ -76,6 +76,3 @@ PYTORCH = Conventions(
 
 #: The suffix of a network's name → the conventions it is built with.
 SUFFIXES = {":superneurons": SUPERNEURONS, ":vdnnpp": VDNNPP}
-
-#: After a network's name and its suffix: `pool_positions`.
-POSITIONS = ":positions"

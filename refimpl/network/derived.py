@@ -78,7 +78,7 @@ def _inference_calls(network: Network, layer: Layer) -> list[Call]:
     if layer.kind in ("dropout", "drop_path"):
         return [Call("elementwise.copy", {"x": layer.x, "y": layer.y}, [layer.x], [layer.y])]
     if layer.kind == "pool":
-        return calls.pooled(layer)
+        return calls.pool_forward(network, layer)
     if layer.traits.loss is not None:
         fill = {"softmax": calls.softmax_into, **later_calls.LOSSES}[layer.kind]
         return fill(network, layer, network.output_of[layer].predictions)

@@ -58,6 +58,7 @@ class Network:
         self.opaque: Mapping[str, int] = {}  #: operator without a kernel → layers
         self.managed: list[Tensor] = []  #: every managed tensor, in the order of its first use, workspaces excepted
         self.resident: list[Tensor] = []  #: every resident tensor
+        self.reasons: dict[Tensor, str] = {}  #: managed tensor → why one of `lean` has made it
         self._make_tensors(ends)
         self.steps: list[Step] = []
         for layer in self.layers:
@@ -94,11 +95,11 @@ class Network:
         learning = Optimisation(optimiser, clip, decay_on, (*self.learning.frozen, *frozen))
         return derived.trained_by(self, learning)
 
-    def by_position(self) -> Network:
-        """The same network, described again, with max pooling by position: `NAME:positions`."""
-        from refimpl.network import positions
+    def leaner(self, *words: str) -> Network:
+        """The same network, described again, with conventions of `refimpl.network.lean`: `NAME:positions`."""
+        from refimpl.network import lean
 
-        return positions.by_position(self)
+        return lean.leaner(self, words)
 
     def inference(self) -> Network:
         """The same layers and the same resident tensors, forward only: running statistics, no dropout.
@@ -138,6 +139,11 @@ class Network:
 
     def forward_calls(self, layer: Layer) -> list[Call]:
         """The calls of a layer's forward step in training."""
+        if self.conventions.lean:
+            from refimpl.network import lean
+
+            if made := lean.forward(self, layer):
+                return made
         if layer.operation is not None:
             from refimpl.network import operation_calls
 
@@ -153,11 +159,14 @@ class Network:
             from refimpl.network.operation_calls import GradientCalls
 
             return GradientCalls(self)
+        found = calls.Backward
         if any(calls.is_later(layer) for layer in self.layers):
-            from refimpl.network.later_calls import LaterBackward
+            from refimpl.network.later_calls import LaterBackward as found
+        if self.conventions.lean:
+            from refimpl.network import lean
 
-            return LaterBackward(self)
-        return calls.Backward(self)
+            found = lean.backward(self, found)
+        return found(self)
 
     def _backward_route(self, ends: Sequence[Layer]) -> list[Layer]:
         if not self.conventions.backward_depth_first:
@@ -234,12 +243,10 @@ class Network:
         if layer.kind == "fork":
             layer.branches = dict(zip(layer.consumers, layer.outputs, strict=True))
         self.managed += layer.outputs
-        if self.conventions.pool_positions and any(producer.learns for producer in layer.producers):
-            from refimpl.network.positions import positions_of
+        if self.conventions.lean:
+            from refimpl.network import lean
 
-            if positions := positions_of(layer):
-                layer.kept["positions"] = positions
-                self.managed.append(positions)
+            lean.add_tensors(self, layer)
 
     def _overwrites(self, layer: Layer) -> bool:
         """Whether a layer that may has no map of its own."""

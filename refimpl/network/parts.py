@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from refimpl.network.builder import PapersBuilder
-from refimpl.network.conventions import POSITIONS, SUFFIXES, VDNN, Conventions
+from refimpl.network.conventions import SUFFIXES, VDNN, Conventions
 from refimpl.network.layer import Layer
 from refimpl.network.network import Network
 from refimpl.network.spelling import Size
@@ -15,9 +15,9 @@ from refimpl.network.spelling import Size
 
 def spelled(name: str, conventions: Conventions) -> str:
     """The network's name as the command takes it."""
-    plain = replace(conventions, pool_positions=False)
+    plain = replace(conventions, lean=())
     suffix = next((suffix for suffix, theirs in SUFFIXES.items() if plain == theirs), "")
-    return name + suffix + POSITIONS * conventions.pool_positions
+    return ":".join((name + suffix, *conventions.lean))
 
 
 def conv_relu(b: PapersBuilder, name: str, filters: int, window: Size, stride: int = 1, **more: Any) -> Layer:

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from refimpl.network import Tensor
-from refimpl.network.conventions import POSITIONS
 from refimpl.planner.instructions import Copy, CopyIn, CopyOut, Free, Launch
 from refimpl.slots.errors import SetupError
 
@@ -35,8 +34,8 @@ def decisions(program: Program) -> dict[str, Any]:
     network = program.network
     if network.whole:
         raise SetupError(f"{program.setup.name}: PyTorch's autograd has no seams to cut steps at; leave out seams=yes")
-    if network.conventions.pool_positions:
-        raise SetupError(f"{network.name}: PyTorch's max pooling keeps no positions of ours; leave out {POSITIONS}")
+    if words := network.conventions.lean:
+        raise SetupError(f"{network.name}: PyTorch has no such conventions; leave out :{':'.join(words)}")
     orders: dict[int, dict[str, list[list[str]]]] = {}
     recomputed: set[Tensor] = set()
     for step, when, verb, tensor in _orders(program):

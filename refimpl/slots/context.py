@@ -71,8 +71,8 @@ class Context:
 
     def fate(self, name: FateName, module: str, reason: str, tensor: Tensor) -> Fate:
         """A fate, whose reason says what a network's convention has made the tensor for."""
-        positions = self.network.conventions.pool_positions and tensor.kind == "map" and tensor.dtype == "int32"
-        return Fate(name, module, reason + "; a max pooling's positions, in place of its x and y" * positions)
+        why = self.network.reasons.get(tensor)
+        return Fate(name, module, f"{reason}; {why}" if why else reason)
 
     def is_dropped(self, tensor: Tensor) -> bool:
         return tensor in self.fates and self.fates[tensor].name == "drop"

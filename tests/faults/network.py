@@ -7,7 +7,7 @@ from tests.faults.fault import Fault
 FAULTS = (
     Fault(
         "a pooling by position is planned as if its backward did not read the positions",
-        "refimpl/network/positions.py",
+        "refimpl/network/lean/positions.py",
         "[*kept.values(), dy], [dx])",
         "[dy], [dx])",
         "tests/refimpl/network/test_positions.py",

@@ -161,7 +161,7 @@ def test_a_script_with_plain_kernels_trains_in_numbas_simulator(tmp_path: Path, 
     b.pool(2)
     b.fc(3)
     b.softmax()
-    network = b.build().by_position() if by_position else b.build()
+    network = b.build().leaner("positions") if by_position else b.build()
     program = least_plan(network, setup(offload=OffloadSome(), prefetch=PrefetchAhead()), PLAIN)
     (tmp_path / "two.py").write_text(written_out(program, "a test", **LEARNING), encoding="utf-8")
     batches = [draw_batch(program.network, seed) for seed in range(STEPS)]

@@ -46,7 +46,7 @@ def pooled(mode: str = "max", window: int = 2) -> Network:
 
 
 def test_backward_reads_positions_and_dy_alone() -> None:
-    network = pooled().by_position()
+    network = pooled().leaner("positions")
     layer = network.layer("pool1")
     positions = layer.kept["positions"]
     assert network.name == "pooled:positions" and positions in network.managed
@@ -57,8 +57,12 @@ def test_backward_reads_positions_and_dy_alone() -> None:
     assert network.layer("pool2").backward.calls[0].function == "pool.backward"  # an average: as it is
     assert positions not in network.inference().managed
     other = network.trained_by("adamw", frozen=("conv1.*",))
-    assert other.conventions.pool_positions and not other.layer("pool1").kept  # nothing is learnt below it
-    assert network.by_position() is network and not pooled().layer("pool1").kept
+    assert other.conventions.lean == ("positions",) and not other.layer("pool1").kept  # nothing is learnt below it
+    assert (
+        network.leaner("positions") is network
+        and network.leaner("lean").name == network.name
+        and not pooled().layer("pool1").kept
+    )
 
 
 def test_a_name_takes_the_suffix_after_any_other() -> None:
@@ -66,20 +70,20 @@ def test_a_name_takes_the_suffix_after_any_other() -> None:
         network = build(f"{name}:positions", 2)
         assert network.name == f"{name}:positions" and network.batch == 2
         assert any(layer.kept for layer in network.layers if layer.kind == "pool")
-    made = build("lenet", 2).by_position().conventions
+    made = build("lenet", 2).leaner("positions").conventions
     from refimpl.network.small import lenet
 
-    assert lenet(2, made).name == "lenet:positions" and made == replace(VDNN, pool_positions=True)
+    assert lenet(2, made).name == "lenet:positions" and made == replace(VDNN, lean=("positions",))
 
 
 def test_what_has_no_positions_is_one_line() -> None:
     for network in (pooled("average"), pooled(window=12), build("tiny-gpt", 2)):
         with raises_naming(NetworkError, network.name, "no max pooling", ":positions"):
-            network.by_position()
-    with raises_naming(NetworkError, "2 ranks", "before data_parallel"):
-        pooled().data_parallel(2).by_position()
+            network.leaner("positions")
+    with raises_naming(NetworkError, "2 ranks", "call leaner before data_parallel"):
+        pooled().data_parallel(2).leaner("positions")
     with raises_naming(SetupError, "pooled:positions", "PyTorch", ":positions"):
-        plan(pooled().by_position(), setup("vdnn-all"), MACHINE, 1 << 24).decisions()
+        plan(pooled().leaner("positions"), setup("vdnn-all"), MACHINE, 1 << 24).decisions()
     with raises_naming(RefimplError, "lenett"):
         build("lenett:positions")
 
@@ -104,7 +108,7 @@ def test_training_comes_to_the_bits_of_the_plain_network(preset: str) -> None:
 
 
 #: Networks whose max poolings are by position; and modules of any kind.
-BY_POSITION = st.sampled_from([replace(one, pool_positions=True) for one in CONVENTIONS]).flatmap(
+BY_POSITION = st.sampled_from([replace(one, lean=("positions",)) for one in CONVENTIONS]).flatmap(
     lambda conventions: networks(kinds=(*KINDS, "pool", "pool"), conventions=conventions)
 )
 
@@ -137,14 +141,14 @@ def test_two_ranks_learn_what_they_learn_without() -> None:
 def test_the_emulated_gpu_comes_to_the_same_bits() -> None:
     whole = plan(pooled(), setup("baseline"), MACHINE, 1 << 24)
     same = MACHINE.with_algorithms(whole.algorithms)
-    made = plan(pooled().by_position(), setup("vdnn-all"), same, 1 << 24)
+    made = plan(pooled().leaner("positions"), setup("vdnn-all"), same, 1 << 24)
     state, expected = (trained(one, 1, backend="emulated")[1] for one in (made, whole))
     assert differing(state, expected) == []
 
 
 def test_less_is_needed_where_steps_are_cut() -> None:
     network = pooled()
-    cut, positions = with_seams(network), with_seams(network.by_position())
+    cut, positions = with_seams(network), with_seams(network.leaner("positions"))
     assert least_conceivable(positions) < least_conceivable(cut)
     wanted = setup("combined", {"seams": "yes"}).frugal
     plan(positions, wanted, MACHINE, least_conceivable(cut) - 1).verify()

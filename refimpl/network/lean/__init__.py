@@ -1,0 +1,104 @@
+"""Conventions with which a network needs less memory, and learns the same bits.  No paper has them.
+
+Each is a word that follows a network's name, as in `vgg16:positions`, or that `network.leaner("positions")` takes.
+`:lean` stands for all words that the network can have.  A word's module has
+
+- `ABOUT`, for lists, and `LACKS`, what a network lacks that is refused it;
+- `applies(network)`, whether it changes anything;
+- perhaps `tensors(network, layer)`, what it keeps of a layer: name → tensor, with the reason that listings give;
+- perhaps `forward(network, layer)`, the calls of a layer's forward step; none where they are the usual ones;
+- perhaps `Backward`, a class with methods in place of those of `calls.Backward`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from refimpl.network.call import Call
+from refimpl.network.calls import Backward
+from refimpl.network.layer import Layer, NetworkError
+from refimpl.text import offer
+
+if TYPE_CHECKING:
+    from refimpl.network.network import Network
+
+#: Word → its module here.  Names of networks have them in this order.
+WORDS = {"positions": "positions"}
+ALL = "lean"  #: the word for all that a network can have
+
+
+def module(word: str) -> ModuleType:
+    return import_module(f"{__name__}.{WORDS[word]}")
+
+
+def modules(network: Network) -> list[ModuleType]:
+    """Those of the words that a network has."""
+    return [module(word) for word in network.conventions.lean]
+
+
+def split(name: str) -> tuple[str, list[str]]:
+    """A network's name without the words at its end, and these."""
+    stem, _, last = name.strip().rpartition(":")
+    if not stem or last.lower() not in (*WORDS, ALL):
+        return name, []
+    stem, words = split(stem)
+    return stem, [*words, last.lower()]
+
+
+def leaner(network: Network, words: Iterable[str]) -> Network:
+    """`Network.leaner`: the same layers, described again.  Raises `NetworkError`."""
+    from refimpl.network.derived import described_again, of_layers
+
+    network = network.whole or network
+    asked = list(words)
+    for word in asked:
+        if word not in (*WORDS, ALL):
+            raise NetworkError(f"there is no convention {word!r}{offer(word, [*WORDS, ALL])}")
+        if network.conventions.as_pytorch:
+            raise NetworkError(f"{network.name} is planned as PyTorch runs it; leave out :{word}")
+        if network.ranks > 1:
+            raise NetworkError(f"{network.name} is trained by {network.ranks} ranks: call leaner before data_parallel")
+        if word != ALL and not module(word).applies(network):
+            raise NetworkError(f"{network.name} has no {module(word).LACKS}; leave out :{word}")
+    if ALL in asked:
+        asked += [word for word in WORDS if module(word).applies(network)]
+    has = network.conventions.lean
+    wanted = tuple(word for word in WORDS if word in (*has, *asked))
+    if wanted == has:
+        return network
+    again = described_again((*network.data, *network.layers))
+    other = of_layers(network, again, network.learning, replace(network.conventions, lean=wanted))
+    plain = network.name.removesuffix(spelled(has))
+    other.name, other.fingerprint = plain + spelled(wanted), network.fingerprint
+    return other
+
+
+def spelled(words: Iterable[str]) -> str:
+    """The end of a network's name: ":positions"."""
+    return "".join(f":{word}" for word in words)
+
+
+def add_tensors(network: Network, layer: Layer) -> None:
+    """Give a layer what the network's conventions keep of it."""
+    for one in modules(network):
+        if hasattr(one, "tensors") and any(producer.learns for producer in layer.producers):
+            for name, (tensor, reason) in one.tensors(network, layer).items():
+                layer.kept[name] = tensor
+                network.managed.append(tensor)
+                network.reasons[tensor] = reason
+
+
+def forward(network: Network, layer: Layer) -> list[Call]:
+    """The calls of a layer's forward step in training; none where they are the usual ones."""
+    found = (one.forward(network, layer) for one in modules(network) if hasattr(one, "forward"))
+    return next((calls for calls in found if calls), [])
+
+
+def backward(network: Network, usual: type[Backward]) -> type[Backward]:
+    """The class that makes the backward calls, before it the conventions' own."""
+    own = tuple(one.Backward for one in modules(network) if hasattr(one, "Backward"))
+    return type("LeanBackward", (*own, usual), {}) if own else usual
