@@ -196,6 +196,7 @@ UNITS: dict[str, Callable[..., Units]] = {
     "im2col_add_partials": lambda a, grid: (a["size"] * a["count"],),
     "fc_backward_bias": lambda a, grid: (a["outputs"] * a["batch"],),
     "lrn": lambda a, grid: (grid[0] * a["channels"],),
+    **dict.fromkeys(("pool_position_forward_by_map", "pool_position_backward_by_map"), _by_map),
     "pool_max_backward_by_map": _by_map,
     "pool_max_forward_by_map": _by_map,
     "pool_max_backward": _max_backward,

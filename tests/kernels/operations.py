@@ -161,10 +161,12 @@ def pooling(mode: str) -> Operation:
 
 def positioned(rung: Any, random: Draw) -> list[np.ndarray]:
     """With several largest elements in a window, and some NaN; windows that overlap, and that begin in the padding."""
-    x, window = np.round(2 * maps(random)) / 2, pair(random, 1, 5)
+    x, window, stride = np.round(2 * maps(random)) / 2, pair(random, 1, 5), pair(random, 1, 6)
+    if either(random):
+        window, stride = ((one, one) for one in one_of(random, *pool.SQUARE))
     x[random.random(x.shape) < 0.02] = np.nan
     pad = tuple(between(random, 0, length - 1) for length in window * one_of(random, 1, 2))
-    walk: dict[str, Any] = {"window": window, "stride": pair(random, 1, 6), "pad": pad, "ceil": either(random)}
+    walk: dict[str, Any] = {"window": window, "stride": stride, "pad": pad, "ceil": either(random)}
     if min(shape := reference.pool_output_shape(x.shape, **walk)) < 1:
         return []
     y, (dx,), positions = nothing(*shape), like(x), np.full(pool_position.positions_shape(shape), -1, np.int32)
@@ -585,7 +587,6 @@ OPERATIONS: dict[str, Operation] = {
 
 #: Those of families that have no fast kernels.
 PLAIN_ALONE = {
-    "pool_position",
     "hardsigmoid", "leaky_relu", "tanh", "mean_loss squared", "mean_loss binary",
     "channel_shuffle, permute_channels, drop_path, take and pad", "upsample nearest", "upsample bilinear",
     "embedding, position and prepend", "position alike", "rotary", "scores and mix", "adamw", "clip",

@@ -20,7 +20,7 @@ import pytest
 
 import kernels
 from kernels.checks.conv_shape import ConvShape
-from kernels.fast import attention, batchnorm, conv, gemm, pixel_softmax, pool, softmax
+from kernels.fast import attention, batchnorm, conv, gemm, pixel_softmax, pool, pool_position, softmax
 from kernels.fast.conv import grouped
 from kernels.targets import cpu
 from kernels.targets.launch import REGISTRY, bind
@@ -271,7 +271,7 @@ def elsewhere(name: str, where: str, patch: Callable[[], Any]) -> None:
 def as_on_a_gpu() -> Iterator[None]:
     with contextlib.ExitStack() as patches:
         by_place_of = ((module, "place_of") for module in (batchnorm, conv.implicit_gemm))
-        for module, function in (*((module, "place") for module in (pool, grouped)), *by_place_of):
+        for module, function in (*((module, "place") for module in (pool, pool_position, grouped)), *by_place_of):
             patches.enter_context(mock.patch.object(module, function, lambda array: "gpu"))
         yield
 
