@@ -63,7 +63,8 @@ def study(
         networks: names, as `refimpl plan` takes them; MODULE.py:FUNCTION for one of your own.
         setups: names, as `refimpl compare --with` takes them.
         machines: names, or files of profiles.
-        budgets: bytes, "12GiB", 0.5 of what the baseline needs, "least+50%" of the way to that from the setup's least.
+        budgets: bytes, "12GiB", 0.5 of what the baseline needs, "least+50%" of the way to that from the setup's least,
+            or "least*1.05".
         batches: images an iteration; None: the network's own number; "largest": the largest that fits.
         least: whether each row of the product says the setup's least budget, too.
         spread: whether it says an interval of its slow-down, on machines that differ from the model.

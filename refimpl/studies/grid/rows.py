@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from math import inf
 from time import process_time
@@ -24,8 +24,8 @@ from refimpl.machine import Machine
 from refimpl.machine.possible import MachineSeconds, PossibleMachines, interval
 from refimpl.names.budgets import parse
 from refimpl.names.by_name import budget_bytes
-from refimpl.names.largest_batch import largest, unlimited_baseline
-from refimpl.names.least_budget import least_budget, needed_by_baseline
+from refimpl.names.largest_batch import attempt, largest, unlimited_baseline
+from refimpl.names.least_budget import MIB, least_budget, needed_by_baseline
 from refimpl.names.machines import named
 from refimpl.names.networks import build
 from refimpl.names.presets import PRESETS
@@ -100,7 +100,7 @@ class GridPoint(NamedTuple):
     network: str
     setup: str
     machine: str
-    budget: str = ""  #: as `refimpl plan --budget` has it, or "least+50%"; empty: the machine's memory
+    budget: str = ""  #: as `refimpl plan --budget` has it, "least+50%" or "least*1.05"; empty: the machine's memory
     batch: int | str | None = None  #: None: the network's own; `LARGEST`
     with_least: bool = False  #: whether the row says the setup's least budget, which takes about ten plans
     with_spread: bool = False  #: whether it says an interval of the slow-down, which takes about two simulations
@@ -209,16 +209,28 @@ def moved(row: Row) -> int | None:
 
 def of_paper(point: GridPoint, machine: Machine) -> Row:
     """The fastest of all setups of a paper; raises `DoesNotFit` where none fits."""
-    if not isinstance(point.batch, int | None) or point.budget.startswith("least"):
-        raise RefimplError(f"{point.setup} has many setups; give a batch and a budget as in 12GiB, or name one of them")
-    network, began = network_of(point.network, point.batch), process_time()
-    budget = bytes_of(point.budget, network, machine, None)
+    if not isinstance(point.batch, int | None):
+        raise RefimplError(f"{point.setup} has many setups; give a batch, or name one of them")
+    setups, network, began = papers()[point.setup], network_of(point.network, point.batch), process_time()
+    asked = point.with_least or point.budget.startswith("least")
+    least = least_of_several(setups, network, machine) if asked else None
+    budget = bytes_of(point.budget, network, machine, least)
     made: Row = {"batch": network.batch, "budget_bytes": budget, "resident_bytes": network.resident_bytes}
-    best = best_of(papers()[point.setup], network, machine, budget, inf)
+    made |= {"least_bytes": least}
+    best = best_of(setups, network, machine, budget, inf)
     made |= {"planning_seconds": process_time() - began}
     if best.program is None:
         return made | {"fits": False, "why": harmless(str(best.tried[0].failure), keep="")}
     return made | of_program(best.program, machine)
+
+
+def least_of_several(setups: Iterable[Setup], network: Network, machine: Machine) -> int | None:
+    """The least budget of several setups: each is first tried in less than what those before it need."""
+    least = None
+    for setup in setups:
+        if least is None or attempt(network, setup.frugal, machine, least - MIB):
+            least = least_budget(network, setup, machine)
+    return least
 
 
 def is_bound(setup: str) -> bool:
@@ -302,9 +314,11 @@ def least_of(network: str, setup: str, machine: str, batch: int | None) -> int:
 def bytes_of(budget: str, network: Network, machine: Machine, least: int | None) -> int:
     """Bytes of a budget.
 
-    "least+50%" is half of the way from the setup's least budget to what the baseline needs.
+    "least+50%" is half of the way from the setup's least budget to what the baseline needs; "least*1.05" is 5 % more.
     """
-    found = re.fullmatch(r"least(?:\+(\d+(?:\.\d*)?)%)?", budget.replace(" ", ""))
+    found = re.fullmatch(r"least(?:\+(\d+(?:\.\d*)?)%|\*(\d+(?:\.\d*)?))?", budget.replace(" ", ""))
     if not found or least is None:
         return budget_bytes(budget or None, network, machine)
+    if found[2]:
+        return int(least * float(found[2]))
     return least + int(max(0, needed_by_baseline(network, machine) - least) * float(found[1] or 0) / 100)

@@ -13,7 +13,8 @@ import pytest
 
 import refimpl
 from refimpl import cli
-from refimpl.names.least_budget import needed_by_baseline
+from refimpl.combined.papers import papers
+from refimpl.names.least_budget import least_budget, needed_by_baseline
 from refimpl.names.machines import named
 from refimpl.points.many_plans import Row
 from refimpl.studies.grid.command import as_csv
@@ -75,9 +76,18 @@ def test_least_and_a_share_of_the_way() -> None:
     network = refimpl.networks.build("tiny-vgg", 4)
     least = refimpl.least_budget(network, "vdnn-all") or 0
     enough = needed_by_baseline(network, named("titan-x"))
-    made = study(["tiny-vgg"], ["vdnn-all"], budgets=["least", "least+25%", "least + 100 %"], batches=[4])
-    assert [one["budget_bytes"] for one in made] == [least, least + (enough - least) // 4, enough]
+    budgets = ["least", "least+25%", "least + 100 %", "least*1.25"]
+    made = study(["tiny-vgg"], ["vdnn-all"], budgets=budgets, batches=[4])
+    assert [one["budget_bytes"] for one in made] == [least, least + (enough - least) // 4, enough, least * 5 // 4]
     assert all(one["fits"] for one in made)
+
+
+def test_the_least_budget_of_a_paper_is_that_of_one_of_its_setups() -> None:
+    network, machine = refimpl.networks.build("tiny-vgg", 32), named("titan-x")
+    least = {setup.name: least_budget(network, setup, machine) or 0 for setup in papers()["SuperNeurons"]}
+    (one,) = study(["tiny-vgg"], ["SuperNeurons"], budgets=["least"], batches=[32])
+    assert one["fits"] and one["least_bytes"] == one["budget_bytes"] == min(least.values()) < [*least.values()][0]
+    assert one["adopted"] in least
 
 
 @pytest.mark.parametrize(
