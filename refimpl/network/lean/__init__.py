@@ -7,7 +7,7 @@ Each is a word that follows a network's name, as in `vgg16:positions`, or that `
 - `applies(network)`, whether it changes anything;
 - perhaps `tensors(network, layer)`, what it keeps of a layer: name → tensor, with the reason that listings give;
 - perhaps `forward(network, layer)`, the calls of a layer's forward step; none where they are the usual ones;
-- perhaps `Backward`, a class with methods in place of those of `calls.Backward`.
+- perhaps `BACKWARD`, a class with methods in place of those of `calls.Backward`.
 """
 
 from __future__ import annotations
@@ -100,5 +100,5 @@ def forward(network: Network, layer: Layer) -> list[Call]:
 
 def backward(network: Network, usual: type[Backward]) -> type[Backward]:
     """The class that makes the backward calls, before it the conventions' own."""
-    own = tuple(one.Backward for one in modules(network) if hasattr(one, "Backward"))
+    own = tuple(one.BACKWARD for one in modules(network) if hasattr(one, "BACKWARD"))
     return type("LeanBackward", (*own, usual), {}) if own else usual

@@ -13,8 +13,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from refimpl.network import calls
 from refimpl.network.call import Call
+from refimpl.network.calls import Backward
 from refimpl.network.layer import Layer
 from refimpl.network.network import Network
 from refimpl.network.tensor import Tensor
@@ -56,7 +56,7 @@ def forward(network: Network, layer: Layer) -> list[Call]:
     return [Call("pool_position.forward", {"x": x, "y": y, **kept, **walk(layer)}, [x], [y, *kept.values()])]
 
 
-class Backward(calls.Backward):
+class ByPosition(Backward):
     def _pool(self, layer: Layer) -> list[Call]:
         """Positions and dy → dx."""
         if "positions" not in layer.kept:
@@ -65,6 +65,9 @@ class Backward(calls.Backward):
         dx, then = self._into(layer, layer.x)
         arguments = {**kept, "dy": dy, "dx": dx, **walk(layer)}
         return [Call("pool_position.backward", arguments, [*kept.values(), dy], [dx]), *then]
+
+
+BACKWARD = ByPosition
 
 
 def walk(layer: Layer) -> dict[str, Any]:
