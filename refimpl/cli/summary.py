@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     from refimpl.report.tables import summary_table
 
     show_table(summary_table(network))
-    come_and_go = network.conventions.weight_gradients_managed
+    come_and_go = not any(tensor.kind == "weight gradient" for tensor in network.resident)
     resident = "weights and momentum" if come_and_go else "weights, their gradients and momentum"
     managed = "map, gradient map and gradient of weights" if come_and_go else "map and gradient map"
     say(f"Resident, as {resident}: {size(network.resident_bytes)}.")

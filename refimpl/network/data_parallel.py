@@ -55,7 +55,7 @@ def data_parallel_calls(steps: Sequence[Step], ranks: int, bucket_bytes: int | N
         if call.arguments["dw"].managed:
             raise NetworkError(
                 f"{call.arguments['dw']} is freed after its layer's backward step; data-parallel training reduces it "
-                "later: give a network without :vdnnpp"
+                "later: give a network without :vdnnpp and :gradients"
             )
     last = max(at for at, calls in enumerate(listed) if calls)
     for bucket in buckets(updates, lambda update: update[1].arguments["dw"].nbytes, bucket_bytes):

@@ -326,13 +326,13 @@ class Network:
         layer.learns = op.learns and (trained or any(producer.learns for producer in layer.producers))
 
     def _weight_gradient(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        if self.conventions.weight_gradients_managed and self.learning.clip is not None:
+        if not (self.conventions.weight_gradients_managed or "gradients" in self.conventions.lean):
+            return self._resident(name, shape, "weight gradient")
+        if self.learning.clip is not None:
             raise NetworkError(
                 f"{name} is freed after its layer's backward step, and its norm is needed later: clip the gradients of "
-                "a network without :vdnnpp"
+                "a network without :vdnnpp and :gradients"
             )
-        if not self.conventions.weight_gradients_managed:
-            return self._resident(name, shape, "weight gradient")
         made = Tensor(name, shape, "weight gradient", managed=True)
         self.managed.append(made)
         return made

@@ -6,6 +6,13 @@ from tests.faults.fault import Fault
 
 FAULTS = (
     Fault(
+        "a word after a network's name leaves the gradients of weights resident",
+        "refimpl/network/network.py",
+        '(self.conventions.weight_gradients_managed or "gradients" in self.conventions.lean)',
+        "self.conventions.weight_gradients_managed",
+        "tests/refimpl/network/test_gradients.py",
+    ),
+    Fault(
         "a pooling by position is planned as if its backward did not read the positions",
         "refimpl/network/lean/positions.py",
         "[*kept.values(), dy], [dx])",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from refimpl.network.network import Network
 
 #: Word → its module here.  Names of networks have them in this order.
-WORDS = {"positions": "positions"}
+WORDS = {"positions": "positions", "gradients": "gradients"}
 ALL = "lean"  #: the word for all that a network can have
 
 

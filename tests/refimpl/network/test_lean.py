@@ -49,6 +49,20 @@ def pooled(mode: str = "max", window: int = 2) -> Network:
     return b.build()
 
 
+def deep() -> Network:
+    """A convolution's maps are the largest; most weights are of the layers after it."""
+    b = Builder("deep", (4, 4, 24, 24))
+    b.conv(4, 3, pad=1)
+    b.relu()
+    b.conv(4, 3, pad=1)
+    b.global_pool()
+    b.fc(64)
+    b.fc(64)
+    b.fc(64)
+    b.softmax()
+    return b.build()
+
+
 @dataclass(frozen=True)
 class Case:
     """What the tests of one word have of their own."""
@@ -59,6 +73,7 @@ class Case:
     reason: str  #: in listings
     lacking: tuple[Callable[[], Network], ...]  #: networks that it is refused for
     drawn: tuple[str, ...] = ()  #: kinds of layers that drawn networks have more of
+    ranks: bool = True  #: whether several can train together
 
 
 CASES = {
@@ -70,11 +85,19 @@ CASES = {
         (lambda: pooled("average"), lambda: pooled(window=12), lambda: build("tiny-gpt", 2)),
         ("pool", "pool"),
     ),
+    "gradients": Case(
+        deep,
+        "lenet",
+        "sgd.update",
+        "free d(fc3.w) 784 KiB",
+        (lambda: build("lenet:vdnnpp"), lambda: build("lenet").trained_by(clip=1.0)),
+        ranks=False,
+    ),
 }
 WORDS = pytest.mark.parametrize("word", lean.WORDS)
 #: Preset → networks with the conventions that it was published for; the first one that can have a word is tried.
 NETWORKS = {
-    "vdnnpp": ("tiny-vgg:vdnnpp", "tiny-resnet:vdnnpp"),
+    "vdnnpp": ("tiny-vgg:vdnnpp", "tiny-resnet:vdnnpp", "tiny-vgg"),
     "superneurons": ("tiny-inception:superneurons", "tiny-resnet:superneurons"),
     "accudnn": ("tiny-inception", "tiny-resnet"),
     "": ("lenet", "tiny-resnet", "tiny-gpt"),
@@ -170,7 +193,7 @@ def test_bits_of_drawn_networks(case: tuple[Network, Network, Setup], share: flo
 
 
 @pytest.mark.slow
-@WORDS
+@pytest.mark.parametrize("word", [word for word, case in CASES.items() if case.ranks])
 def test_two_ranks_learn_what_they_learn_without(word: str) -> None:
     name = CASES[word].named
     learnt = {
