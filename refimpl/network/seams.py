@@ -2,7 +2,7 @@
 
 The backward step of a convolution reads x and dy for the gradient of its weights, then dy and the weights for dx.  As
 one step it holds three maps, x, dy and dx.  Cut between the two calls it holds two at a time: x goes before dx comes.
-No call is added and none is changed, so no bit of training is either.  MONeT (Shah et al., MLSys 2021) plans the two
+No call is added and none is changed, so no bit of training is either.  MONeT (Shah et al., ICLR 2021) plans the two
 as steps of their own; the four papers, and PyTorch's autograd, have one.
 
 | layer | parts of its backward step |
