@@ -178,11 +178,8 @@ class Backward:
 
     def _becomes(self, dy: Tensor, x: Tensor) -> list[Call]:
         """The map dy is x's gradient from now on, or is added to it."""
-        so_far = self.gradients.get(x)
-        if so_far is None:
-            self.gradients[x] = dy
-            return []
-        return [self._add(so_far, dy)]
+        so_far = self.gradients.setdefault(x, dy)
+        return [] if so_far is dy else [self._add(so_far, dy)]
 
     @staticmethod
     def _add(total: Tensor, part: Tensor) -> Call:
@@ -326,7 +323,7 @@ class Backward:
     def _dropout(self, layer: Layer) -> list[Call]:
         x, dy = layer.x, self._dy(layer)
         dx, then = self._into(layer, x)
-        arguments = {"dy": dy, "dx": dx, **_dropout_options(layer)}
+        arguments = {"dy": dy, "dx": dx, **dropout_options(layer)}
         return [Call(f"{layer.kind}.backward", arguments, [dy], [dx]), *then]
 
     def _concat(self, layer: Layer) -> list[Call]:
@@ -338,8 +335,8 @@ class Backward:
         return [Call("concat.backward", {"dy": dy, "dxs": dxs}, [dy], dxs), *sums]
 
     def _join(self, layer: Layer) -> list[Call]:
-        dy = self._dy(layer)
-        first, *others = (p.output_for(layer) for p in layer.producers if p.learns)
+        dy, inputs = self._dy(layer), (p.output_for(layer) for p in layer.producers if p.learns)
+        first, *others = sorted(inputs, key=lambda x: x is not layer.y)  # one that y has overwritten, if any
         started = [self.gradients[x] for x in others if x in self.gradients]
         fresh = [self._into(layer, x)[0] for x in others if x not in self.gradients]
         calls = [Call("join.backward", {"dy": dy, "dxs": tuple(fresh)}, [dy], fresh)] if fresh else []
@@ -369,12 +366,12 @@ def _batchnorm_forward(network: Shared, layer: Layer) -> list[Call]:
     ]
 
 
-def _dropout_options(layer: Layer) -> dict[str, object]:
+def dropout_options(layer: Layer) -> dict[str, object]:
     return {**layer.options, "seed": SEED, "layer": layer.number, "iteration": ITERATION}
 
 
 def dropout_forward(network: Shared, layer: Layer) -> list[Call]:
-    arguments = {"x": layer.x, "y": layer.y, **_dropout_options(layer)}
+    arguments = {"x": layer.x, "y": layer.y, **dropout_options(layer)}
     return [Call(f"{layer.kind}.forward", arguments, [layer.x], [layer.y])]
 
 

@@ -91,7 +91,13 @@ class Layer:
         """Whether the layer overwrites the map that it reads and has none of its own."""
         if self.operation is not None:
             return self.operation.overwrites is not None or self.traits.work == "loss"
-        return self.traits.in_place and self.x is self.y
+        return self.y in self.inputs
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether its output may be overwritten by the layer that reads it: no other one does, and no backward."""
+        alone = len(self.consumers) == 1 or self.kind == "fork"
+        return alone and self.traits.forgets_output and not self.has_relu
 
     @property
     def state(self) -> list[Tensor]:

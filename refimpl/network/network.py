@@ -234,8 +234,12 @@ class Network:
             layer.outputs = operation_calls.made_tensors(layer)
             self.managed += operation_calls.own_tensors(layer)
             return
-        if layer.traits.in_place and self._overwrites(layer):
-            layer.outputs = [layer.x]
+        if self.conventions.lean:
+            from refimpl.network import lean
+
+            lean.add_tensors(self, layer)
+        if layer.outputs or (layer.traits.in_place and self._overwrites(layer)):
+            layer.outputs = layer.outputs or [layer.x]
             return
         copies = len(layer.consumers) if layer.kind == "fork" else 1
         names = [layer.name] if copies == 1 else [f"{layer.name}.{i}" for i in range(1, copies + 1)]
@@ -243,10 +247,6 @@ class Network:
         if layer.kind == "fork":
             layer.branches = dict(zip(layer.consumers, layer.outputs, strict=True))
         self.managed += layer.outputs
-        if self.conventions.lean:
-            from refimpl.network import lean
-
-            lean.add_tensors(self, layer)
 
     def _overwrites(self, layer: Layer) -> bool:
         """Whether a layer that may has no map of its own."""
@@ -258,15 +258,12 @@ class Network:
 
     def _in_place(self, layer: Layer) -> bool:
         """Whether no step needs the input of this ReLU, or the like, after it has run."""
-        producer = layer.producers[0]
-        alone = len(producer.consumers) == 1 or producer.kind == "fork"
-        return self.conventions.relu_in_place and producer.traits.forgets_output and alone
+        return self.conventions.relu_in_place and layer.producers[0].hands_over
 
     def _takes_over(self, softmax: Layer) -> bool:
         """Whether a softmax overwrites its input: no other layer reads it, and a ReLU before it does not need it."""
         producer = softmax.producers[0]
-        alone = producer.kind == "fc" and len(producer.consumers) == 1 and not producer.has_relu
-        return self.conventions.softmax_in_place and alone
+        return self.conventions.softmax_in_place and producer.kind == "fc" and producer.hands_over
 
     def _make_parameters(self, layer: Layer) -> None:
         if layer.operation is not None:

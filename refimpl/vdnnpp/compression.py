@@ -37,6 +37,8 @@ def never_negative(network: Network) -> set[Tensor]:
         keeps = layer.traits.sign == "kept" and bool(layer.inputs) and found.issuperset(layer.inputs)
         if layer.traits.sign == "never negative" or layer.has_relu or keeps:
             found.update(y for y in layer.outputs if y.dtype == "float32")
+        else:  # a layer that works in place may make negative what was not
+            found.difference_update(layer.outputs)
     return found
 
 

@@ -6,6 +6,7 @@ Each is a word that follows a network's name, as in `vgg16:positions`, or that `
 - `ABOUT`, for lists, and `LACKS`, what a network lacks that is refused it;
 - `applies(network)`, whether it changes anything;
 - perhaps `tensors(network, layer)`, what it keeps of a layer: name → tensor, with the reason that listings give;
+- perhaps `overwritten(network, layer)`, the input of a layer whose place its output takes, or none;
 - perhaps `forward(network, layer)`, the calls of a layer's forward step; none where they are the usual ones;
 - perhaps `BACKWARD`, a class with methods in place of those of `calls.Backward`.
 """
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from refimpl.network.network import Network
 
 #: Word → its module here.  Names of networks have them in this order.
-WORDS = {"positions": "positions", "gradients": "gradients"}
+WORDS = {"positions": "positions", "in-place": "in_place", "gradients": "gradients"}
 ALL = "lean"  #: the word for all that a network can have
 
 
@@ -83,8 +84,10 @@ def spelled(words: Iterable[str]) -> str:
 
 
 def add_tensors(network: Network, layer: Layer) -> None:
-    """Give a layer what the network's conventions keep of it."""
+    """Give a layer what the network's conventions keep of it, and the map that it shall overwrite."""
     for one in modules(network):
+        if hasattr(one, "overwritten") and (x := one.overwritten(network, layer)):
+            layer.outputs = [x]
         if hasattr(one, "tensors") and any(producer.learns for producer in layer.producers):
             for name, (tensor, reason) in one.tensors(network, layer).items():
                 layer.kept[name] = tensor
