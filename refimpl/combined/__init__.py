@@ -11,6 +11,7 @@ It is ours, no paper's.
 | `papers` | the papers' setups, which the search begins from |
 | `maps` | how long each map is away, and what rebuilding it costs |
 | `seeds` | the two-parameter family of fates: read this first |
+| `smaller_pool` | a pool of less than the budget, which has other holes |
 | `judge` | the planner as the judge of a setup |
 | `search` | the search, and the preset `combined` |
 """

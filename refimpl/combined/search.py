@@ -1,7 +1,8 @@
 """The search: the papers' programs, some seeds, then one change after another, each judged by the planner.
 
 1. The papers' setups are planned.  Where one runs at the floor, that is it.
-2. The fastest of them and the two-parameter family (`seeds`) are the seeds.
+2. The fastest of them and the two-parameter family (`seeds`) are the seeds, first with whole steps, then with steps
+   cut at their seams.  Where all of them are far above the floor, so is the family in smaller pools.
 3. From the fastest seed with fixed addresses and the fastest without: a sweep gives every map, and all maps that are
    alike, each other fate, the largest first; what is faster stays.
 4. From the faster of the two a walk draws changes: of the fates of a map or of all maps like it, or of a module.  One
@@ -17,9 +18,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from heapq import nsmallest
 from operator import itemgetter
 from typing import Any
@@ -33,23 +33,29 @@ from refimpl.combined.judge import Judge, Judged, SearchProgress
 from refimpl.combined.maps import Maps
 from refimpl.combined.papers import planned_quickly, with_searched_pools
 from refimpl.combined.seeds import ADDRESSES, ALGORITHMS, EARLY, FEW, family, frugal
+from refimpl.combined.smaller_pool import SmallerPool, smaller_pools
 from refimpl.memory import BestFit, BothEnds
-from refimpl.network import Tensor
+from refimpl.network import Network, Tensor
 from refimpl.planner import Context, Program, Search, Setup, SetupError
+from refimpl.slots.algorithms import FastestThatFits
 from refimpl.slots.baseline import NoCache
 from refimpl.slots.setup import FIELDS
 
 POINTS = 3  #: papers' programs that are seeds: the fastest is not always the one with the most to gain
 NEAR = 1.5  #: times the best seconds: a plan of a seed or a paper that takes longer is given up, and time is saved
+FAR = 1.1  #: times the floor: above it memory is tight, and holes decide what fits
 SWEEP = 0.25  #: of all plans, for each sweep: enough for the maps of a chain; a deep network's largest count most
 RARE = 0.2  #: of the changes are of a module, and of the others of all maps alike: they change much of the plan
 HEAT = 2.0  #: maps' mean share of what is above the floor: the first bound; one map is a small part of a deep network
 
-#: What is searched beside the fates: slot → its modules.
-KNOBS: dict[str, tuple[Any, ...]] = {
+Knobs = dict[str, tuple[Any, ...]]  #: slot, or switch, → its modules
+
+#: What is searched beside the fates.
+KNOBS: Knobs = {
     "prefetch": tuple(InTime(lead) for lead in (1.0, 2.0, 4.0, 8.0)),
     "algorithms": ALGORITHMS,
     "allocator": (BestFit(), BothEnds(), ADDRESSES, EARLY),
+    "seams": (True, False),
 }
 
 
@@ -64,30 +70,32 @@ def unwatched(plans: int, most: int, seconds: float) -> None:
 
 @dataclass(frozen=True)
 class Combined(Search):
-    """Every slot is searched; `seams` holds for all candidates."""
+    """Every slot is searched, and whether steps are cut; without `seams` all steps are whole."""
 
     searched: tuple[str, ...] = tuple(name for name in FIELDS if name != "seams")
+    seams: bool = True  #: whether steps may be cut
     effort: int | None = None  #: plans at most; None: by the network's depth
     seed: int = 1  #: of the draws
     first: bool = False  #: whether the first program that fits is adopted
     watch: SearchProgress = field(default=unwatched, repr=False, compare=False)
 
     def search(self, attempt: Callable[..., Program], context: Context) -> Program:
-        if self.seams:
-            attempt = partial(cut, attempt)
-        maps = Maps(context)
-        most = self.effort or judgements(len(context.network.steps))
+        network = context.network.whole or context.network  # the papers' steps are whole
+        context = Context(network, context.machine, context.budget)
+        maps, cuts = Maps(context), len(self.cut(network).steps) > len(network.steps)
+        most = self.effort or judgements(len(network.steps))
         judge = Judge(attempt, maps.floor, most, self.watch, self.first)
         try:
             points = [] if self.first else [point for _, point in of_papers(judge, context)]
             if self.first:
-                any(judge.planned(setup) for setup in frugal(maps))
-            begun = starts(judge, maps, with_early_addresses(points))
+                any(judge.planned(setup) for setup in frugal(maps, seams=cuts))
+            pools = smaller_pools(self.cut(network), context.budget)
+            begun = starts(judge, maps, with_early_addresses(points), pools, cuts)
             swept = (sweep(judge, maps, start) for start in begun)
             if fastest := min(swept, key=lambda judged: judged.seconds, default=None):
-                walk(judge, maps, fastest, random.Random(self.seed))
+                walk(judge, maps, fastest, random.Random(self.seed), knobs(maps, cuts))
             if judge.best is None:
-                any(judge.planned(setup) for setup in frugal(maps))
+                any(judge.planned(setup) for setup in frugal(maps, seams=cuts))
         except KeyboardInterrupt:  # the best so far is a result
             if judge.best is None:
                 raise
@@ -98,24 +106,23 @@ class Combined(Search):
         adopted = dataclasses.replace(adopted, name=name)
         return dataclasses.replace(judge.best, setup=adopted, tried=tuple(judge.tried))
 
+    def cut(self, network: Network) -> Network:
+        """The network in the smallest steps that a program may have; PyTorch's autograd has no seams."""
+        return network if network.conventions.as_pytorch else super().cut(network)
+
     @property
     def frugal(self) -> Setup:
         """Whether a budget is enough: the search ends with the first program that fits."""
         return dataclasses.replace(self, first=True)
 
     def replace(self, **modules: Any) -> Setup:
-        """The same search with or without seams; raises `SetupError` for the slots."""
+        """The same search with whole steps alone, or with cut ones, too; raises `SetupError` for the slots."""
         if {*modules} - {"seams", "name"}:
             raise SetupError(f"{self.name} chooses every slot itself; {self.instead}")
         return super().replace(**modules)
 
 
 COMBINED = Combined("combined", least="with everything offloaded", instead="take another preset, or --set fates=FILE")
-
-
-def cut(attempt: Callable[..., Program], setup: Setup, *given: Any, **more: Any) -> Program:
-    """The attempt at a candidate whose backward steps are cut at their seams."""
-    return attempt(dataclasses.replace(setup, seams=True), *given, **more)
 
 
 # -- the papers' programs ----------------------------------------------------------------------------------------------
@@ -165,19 +172,45 @@ def point(program: Program) -> Setup:
 # -- seeds and changes -------------------------------------------------------------------------------------------------
 
 
-def starts(judge: Judge, maps: Maps, points: list[Setup]) -> list[Judged]:
-    """The fastest seed with fixed addresses and the fastest without; where none fits, of those that need least."""
+def starts(judge: Judge, maps: Maps, points: list[Setup], pools: list[SmallerPool], cuts: bool) -> list[Judged]:
+    """The fastest seed with fixed addresses and the fastest without; where none fits, of those that need least.
+
+    Where the fastest is slow, memory is tight, and there are more seeds.
+
+    Args:
+        judge: plans the seeds.
+        maps: the network's.
+        points: the papers' programs.
+        pools: for seeds where memory is tight.
+        cuts: whether steps may be cut.
+    """
     fastest: dict[bool, Judged] = {}  # whether blocks have fixed addresses →
-    for setups, near in (((*points, *family(maps)), NEAR), (frugal(maps), math.inf)):
+
+    def judge_all(setups: Iterable[Setup], near: float = NEAR) -> None:
         for setup in setups:
             if judge.over or judge.knows(setup) or not (judged := judge.judged(setup, near * judge.seconds)):
                 continue
             fixed = isinstance(setup.allocator, FixedAddresses)
             if fixed not in fastest or judged.seconds < fastest[fixed].seconds:
                 fastest[fixed] = judged
-        if fastest:
-            break
+
+    for seams in (False, True)[: 1 + cuts]:
+        judge_all(dataclasses.replace(one, seams=seams) for one in points)
+        judge_all(family(maps, seams=seams))
+    counted = judge.count
+    for allocator in (BestFit(), *pools):
+        if judge.seconds > FAR * judge.floor:
+            judge_all(family(maps, FastestThatFits(), allocator=allocator, seams=cuts))
+    judge.count = counted  # most of them failed early
+    if not fastest:
+        judge_all(frugal(maps, seams=cuts), math.inf)
     return sorted(fastest.values(), key=lambda judged: judged.seconds)
+
+
+def knobs(maps: Maps, cuts: bool) -> Knobs:
+    """The `KNOBS` of a network: no fixed addresses where it is deep, and no seams where it has none."""
+    found = KNOBS if cuts else {slot: modules for slot, modules in KNOBS.items() if slot != "seams"}
+    return found if len(maps.network.steps) <= FEW else found | {"allocator": KNOBS["allocator"][:2]}
 
 
 def sweep(judge: Judge, maps: Maps, now: Judged) -> Judged:
@@ -196,7 +229,7 @@ def sweep(judge: Judge, maps: Maps, now: Judged) -> Judged:
     return now
 
 
-def walk(judge: Judge, maps: Maps, now: Judged, lot: random.Random) -> None:
+def walk(judge: Judge, maps: Maps, now: Judged, lot: random.Random, knobs: Knobs) -> None:
     """Draw changes until nothing is left to gain, no plan is left, or no draw is new.
 
     A coin says how many changes are judged at once: a map can often come only if another one leaves.
@@ -206,13 +239,14 @@ def walk(judge: Judge, maps: Maps, now: Judged, lot: random.Random) -> None:
         maps: the network's.
         now: where the walk begins.
         lot: of the draws.
+        knobs: slot → the modules that are drawn.
     """
     few_steps = len(maps.network.steps) <= FEW
     best, first, drawn_again = now.seconds, judge.count, 0
     while not judge.over and drawn_again < judge.most:
-        setup = changed(now.setup, maps, lot)
+        setup = changed(now.setup, maps, lot, knobs)
         while lot.random() < 0.5:
-            setup = changed(setup, maps, lot)
+            setup = changed(setup, maps, lot, knobs)
         if judge.knows(setup):
             drawn_again += 1
             continue
@@ -225,12 +259,11 @@ def walk(judge: Judge, maps: Maps, now: Judged, lot: random.Random) -> None:
             best = min(best, now.seconds) if now.fits else best
 
 
-def changed(setup: Setup, maps: Maps, lot: random.Random) -> Setup:
+def changed(setup: Setup, maps: Maps, lot: random.Random, knobs: Knobs) -> Setup:
     """The setup with another fate for a map, or for all maps like it, or with another module in one slot."""
     if lot.random() < RARE or not maps.large:
-        slot = lot.choice([*KNOBS])
-        modules = KNOBS[slot] if slot != "allocator" or len(maps.network.steps) <= FEW else KNOBS[slot][:2]
-        return dataclasses.replace(setup, **{slot: lot.choice(modules)})
+        slot = lot.choice([*knobs])
+        return dataclasses.replace(setup, **{slot: lot.choice(knobs[slot])})
     x = lot.choice(maps.large)
     return with_word(setup, maps, maps.twins[x] if lot.random() < RARE else (x,), lot.choice(WORDS[:3]))
 

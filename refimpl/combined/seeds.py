@@ -73,21 +73,27 @@ def prices(maps: Maps) -> list[float]:
     return sorted(set(found))
 
 
-def family(maps: Maps, algorithms: slots.Algorithms = ALGORITHMS[0]) -> Iterator[Setup]:
-    """All seeds of the family, the extremes first; where nothing is offloaded, also with fixed addresses."""
+def family(maps: Maps, algorithms: slots.Algorithms = ALGORITHMS[0], **modules: Any) -> Iterator[Setup]:
+    """All seeds of the family, the extremes first; where nothing is offloaded, also with fixed addresses.
+
+    Args:
+        maps: the network's.
+        algorithms: of all seeds.
+        modules: of all seeds, too; with an allocator among them, no other one is tried.
+    """
     for q in SHARES:
         for tau in prices(maps):
-            yield seed(fates_of(maps, tau, q), algorithms)
-            if q == 0 and len(maps.network.steps) <= FEW:
-                yield seed(fates_of(maps, tau, q), algorithms, allocator=ADDRESSES)
+            yield seed(fates_of(maps, tau, q), algorithms, **modules)
+            if q == 0 and "allocator" not in modules and len(maps.network.steps) <= FEW:
+                yield seed(fates_of(maps, tau, q), algorithms, allocator=ADDRESSES, **modules)
 
 
-def frugal(maps: Maps) -> Iterator[Setup]:
+def frugal(maps: Maps, **modules: Any) -> Iterator[Setup]:
     """Setups that need little memory: every map leaves or is rebuilt; then the family, by other algorithms."""
     offloaded: dict[str, Word] = {x.name: "offload" for x in maps.large}
     dropped: dict[str, Word] = {x.name: "drop" for x in maps.large if maps.context.can_be_rebuilt(x)}
     for words in (offloaded, dropped):
         for allocator in (BestFit(), BothEnds(), FixedAddresses()):
-            yield seed(Fates.of(words), MemoryOptimal(), allocator=allocator)
+            yield seed(Fates.of(words), MemoryOptimal(), allocator=allocator, **modules)
     for algorithms in (FastestThatFits(), MemoryOptimal()):
-        yield from family(maps, algorithms)
+        yield from family(maps, algorithms, **modules)

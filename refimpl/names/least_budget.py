@@ -147,7 +147,8 @@ def remedies(network: Network, setup: Setup, machine: Machine, budget: int) -> R
     """
     found: list[Alternative] = []
 
-    others = [*alternatives(setup)] if least_conceivable(network, setup) <= budget else []
+    seams = setup.cut(network).whole is not None
+    others = [*alternatives(setup, seams)] if least_conceivable(network, setup) <= budget else []
     for search in (False, True):
         for changes, other in others:
             if isinstance(other.allocator, PoolSearch) is not search:
@@ -185,8 +186,8 @@ def smaller_pool(network: Network, setup: Setup, machine: Machine, budget: int) 
     return None
 
 
-def alternatives(setup: Setup) -> Iterator[tuple[dict[str, str], Setup]]:
-    """The same setup with another liveness, other algorithms, or both; then the other presets."""
+def alternatives(setup: Setup, seams: bool) -> Iterator[tuple[dict[str, str], Setup]]:
+    """The same setup with another liveness, other algorithms, or both; then the other presets, with its `seams`."""
     for liveness in MODULES["liveness"].values():
         for algorithms in MODULES["algorithms"].values():
             wanted = {"liveness": liveness, "algorithms": algorithms}
@@ -200,5 +201,5 @@ def alternatives(setup: Setup) -> Iterator[tuple[dict[str, str], Setup]]:
             yield {slot: module.name for slot, module in changed.items()}, other
     for name, preset in PRESETS.items():
         if name not in (setup.preset, "combined") and may_advise(name):  # combined takes as long as a hundred others
-            changes = {"policy": name} | ({"seams": "yes"} if setup.seams else {})
-            yield changes, dataclasses.replace(preset.setup, seams=setup.seams)
+            changes = {"policy": name} | ({"seams": "yes"} if seams else {})
+            yield changes, dataclasses.replace(preset.setup, seams=seams)

@@ -78,6 +78,7 @@ WHERE: dict[str, dict[str, str]] = {
         "block-heap": "memory:BlockHeap",
         "driver-calls": "memory:DriverCalls",
         "fixed-addresses": "combined.fixed:FixedAddresses",
+        "smaller-pool": "combined.smaller_pool:SmallerPool",
         "vdnnpp-pool": "vdnnpp:FoundPool",
     },
     "pinned": {

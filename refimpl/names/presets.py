@@ -103,7 +103,7 @@ accudnn = Preset(
 combined = Preset(
     "combined",
     "combined:COMBINED",
-    "The four papers in one (ours): each map is kept, offloaded or dropped; a search that the planner judges.",
+    "The four papers in one (ours): maps are kept, offloaded or dropped, steps cut; a search that the planner judges.",
 )
 
 #: Name → preset.

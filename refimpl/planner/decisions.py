@@ -33,7 +33,7 @@ def decisions(program: Program) -> dict[str, Any]:
     """What `Program.decisions` returns; `docs/in_pytorch.md` explains the fields."""
     network = program.network
     if network.whole:
-        raise SetupError(f"{program.setup.name}: PyTorch's autograd has no seams to cut steps at; leave out seams=yes")
+        raise SetupError(f"{program.setup.name}: PyTorch's autograd has no seams to cut steps at; set seams=no")
     if words := network.conventions.lean:
         raise SetupError(f"{network.name}: PyTorch has no such conventions; leave out :{':'.join(words)}")
     orders: dict[int, dict[str, list[list[str]]]] = {}

@@ -24,7 +24,7 @@ from refimpl.studies.grid.grid import StudyError, point_of, points
 from refimpl.studies.grid.many_points import add as add_many_points
 from refimpl.studies.grid.many_points import planned
 from refimpl.studies.grid.over_budget import Curves
-from refimpl.studies.grid.rows import BOUND, CUT, GridPoint, fault, moved, network_of
+from refimpl.studies.grid.rows import BOUND, CUT, GridPoint, fault, may_cut, moved, network_of
 from refimpl.studies.optimum.bound import silent_solver
 from refimpl.studies.optimum.setups import of_papers
 from refimpl.text import closest, counted, harmless, size, toml_tables
@@ -144,17 +144,17 @@ def of_one_network(options: argparse.Namespace) -> list[Row]:
     for setup in options.setups:
         presets.setup(setup)  # a slip is a line here, and not a row for each budget
     with waiting("building the network"):
-        batch = network_of(options.file, options.batch).batch
+        network = network_of(options.file, options.batch)
     machine = options.machine or ("here" if here.gpu_at_hand() else shared_options.VDNNS_MACHINE)
     named(machine)
     setups = list(dict.fromkeys(options.setups)) or [*of_papers()]
     combined = f"combined effort={options.effort}" if options.effort else "combined"
-    cut = f" {CUT}" * any(CUT in setup for setup in setups)
-    every = [*[f"{BOUND} {options.time_limit:g}{cut}"] * options.bound, *setups]
-    every += [combined] * (combined not in setups)
+    every = [*setups, *[combined] * (combined not in setups)]
+    cut = f" {CUT}" * (any(map(may_cut, every)) and not network.conventions.as_pytorch)
+    every = [*[f"{BOUND} {options.time_limit:g}{cut}"] * options.bound, *every]
     given = [budget or "" for budget in several(options.budget)]
-    budgets: Sequence[str | int] = given if options.budget else budgets_of(options, machine, batch, setups)
-    return planned(options, points([options.file], every, [machine], budgets, [batch]))
+    budgets: Sequence[str | int] = given if options.budget else budgets_of(options, machine, network.batch, setups)
+    return planned(options, points([options.file], every, [machine], budgets, [network.batch]))
 
 
 def budgets_of(options: argparse.Namespace, machine: str, batch: int, setups: Sequence[str]) -> Sequence[str | int]:

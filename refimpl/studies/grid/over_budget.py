@@ -14,7 +14,7 @@ from refimpl.network.seams import with_seams
 from refimpl.planner.heading import heading
 from refimpl.points.many_plans import Row, RowsError
 from refimpl.report.tables import Column, Table
-from refimpl.studies.grid.rows import BOUND, CUT, network_of
+from refimpl.studies.grid.rows import BOUND, may_cut, network_of
 from refimpl.studies.optimum.bound import single_step_bytes, steps_of
 from refimpl.studies.optimum.setups import of_papers
 from refimpl.text import counted, size
@@ -69,7 +69,7 @@ class Curves:
             raise RowsError(f"pareto draws one network on one machine; these rows have {counted(len(cases), 'case')}")
         (name, batch, on), *_ = cases
         network, machine = network_of(name, batch), named(on)
-        if any(CUT in row["setup"] for row in rows):
+        if any(may_cut(row["setup"]) for row in rows) and not network.conventions.as_pytorch:
             network = with_seams(network)
         budgets: list[int] = sorted({row["budget_bytes"] for row in rows})
         found = {(row["setup"], row["budget_bytes"]): row["slow_down"] for row in rows}

@@ -237,6 +237,11 @@ def is_bound(setup: str) -> bool:
     return setup.partition(" ")[0] == BOUND
 
 
+def may_cut(setup: str) -> bool:
+    """Whether a setup may cut steps at their seams; `combined` may, unless it says no."""
+    return CUT in setup or (setup.partition(" ")[0] == "combined" and "seams=no" not in setup)
+
+
 def of_bound(point: GridPoint, machine: Machine) -> Row:
     """The lower bound as a row; where one step alone needs more than the budget, it does not fit."""
     words = point.setup.split()[1:]

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,15 @@ from refimpl.combined.papers import best_of, papers
 from refimpl.combined.search import changed, point, with_word
 from refimpl.combined.seeds import ADDRESSES, FASTEST, family, prices, seed
 from refimpl.combined.seeds import fates_of as member
+from refimpl.combined.smaller_pool import POOLS, smaller_pools
 from refimpl.machine import MACHINES, Machine
+from refimpl.memory.base import GRANULARITY
 from refimpl.names import presets
+from refimpl.names.largest_batch import least_conceivable
 from refimpl.names.least_budget import least_budget
 from refimpl.names.networks import build
 from refimpl.network import Conventions, Network
+from refimpl.network.conventions import PYTORCH
 from refimpl.planner import Context, DoesNotFit, Setup, plan
 from refimpl.slots.errors import AddressesDoNotFit
 from tests.messages import raises_naming
@@ -111,6 +116,47 @@ def test_two_processes_and_any_hash_seed_give_the_same_program() -> None:
         for seed in ("1", "2026")
     ]  # fmt: skip
     assert said[0] == said[1] != ""
+
+
+def test_steps_are_cut_where_that_is_needed_and_whole_without_seams() -> None:
+    network, on = build("tiny-vgg", 64), machine(2e9)
+    budget = least_conceivable(network) - 1
+    program = plan(network, dataclasses.replace(COMBINED, effort=20), on, budget)
+    program.verify()
+    assert program.setup.seams and program.network.whole is network and program.peak_bytes <= budget
+    with raises_naming(DoesNotFit, "tiny-vgg", "combined, seams=no"):
+        plan(network, presets.setup("combined effort=20 seams=no"), on, budget)
+
+
+def test_a_network_as_autograd_runs_it_is_never_cut() -> None:
+    """Its seeds and draws are many, and one that cut a step would raise."""
+    network, on = copy(build("tiny-vgg", 16)), machine(2e9)
+    network.conventions = PYTORCH
+    budget = least_plan(network, presets.setup("vdnn-all"), on).budget
+    program = plan(network, dataclasses.replace(COMBINED, effort=100), on, budget)
+    assert program.network is network and len(program.tried) > 1
+
+
+def test_near_the_least_budget_more_memory_is_no_slower() -> None:
+    """In the larger pools best fit has other holes: seeds that fit the smaller ones fail, and slow ones are left."""
+    network, on = build("vgg16", 256), MACHINES["v100"]
+    search = dataclasses.replace(COMBINED, effort=120)
+    seconds = [plan(network, search, on, mib << 20).planned_seconds for mib in (10179, 10651)]
+    assert seconds[1] <= 1.01 * seconds[0]
+
+
+def test_a_program_in_a_smaller_pool_is_one_for_the_budget() -> None:
+    network, on, _ = small("tiny-vgg")
+    budget = least_plan(network, presets.setup("vdnn-all"), on).budget + GRANULARITY
+    setup = presets.setup("vdnn-all", {"allocator": f"smaller-pool:most={budget}"})
+    program = plan(network, setup, on, 2 * budget)
+    program.verify()
+    assert (program.pool_bytes, program.budget) == (budget, 2 * budget)
+    assert plan(network, setup, on, budget - GRANULARITY).pool_bytes == budget - GRANULARITY
+    least, most = least_conceivable(network), 2 * least_conceivable(network)
+    pools = [{one.most for one in smaller_pools(network, most - less)} for less in (0, most // 100)]
+    assert len(pools[0]) == POOLS and len(pools[0] & pools[1]) >= POOLS - 1
+    assert smaller_pools(network, least) == [] and max(pools[0]) < most
 
 
 # -- the search as a setup ---------------------------------------------------------------------------------------------

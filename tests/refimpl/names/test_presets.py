@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from refimpl.combined import COMBINED
 from refimpl.combined.fixed import FixedAddresses
 from refimpl.combined.papers import papers
+from refimpl.combined.smaller_pool import SmallerPool
 from refimpl.machine import TITAN_X
 from refimpl.memory import ALLOCATORS
 from refimpl.names.modules import MODULES, assignments, module
@@ -74,7 +75,7 @@ def test_every_preset_uploads_several_inputs_of_many_networks(network: Network) 
 
 def test_every_module_stands_in_its_slot_under_its_own_name() -> None:
     assert list(MODULES) == list(SLOTS)
-    searched = {"fixed-addresses": FixedAddresses(), "vdnnpp-pool": FoundPool()}
+    searched = {"fixed-addresses": FixedAddresses(), "smaller-pool": SmallerPool(), "vdnnpp-pool": FoundPool()}
     assert MODULES["allocator"] == ALLOCATORS | searched
     for slot, found in MODULES.items():
         for name, one in found.items():

@@ -23,7 +23,7 @@ from refimpl.names.presets import NEIGHBOURS, PRESETS, setup
 from refimpl.network import Builder, Network, NetworkError
 from refimpl.network.conventions import PYTORCH, VDNNPP
 from refimpl.network.seams import with_seams
-from refimpl.planner import Program, Setup, SetupError, plan
+from refimpl.planner import DoesNotFit, Program, Setup, SetupError, plan
 from refimpl.report.json import plan_json
 from refimpl.report.page.document import document as page_document
 from refimpl.report.tables import steps_table
@@ -151,7 +151,7 @@ def test_what_is_made_of_a_network_with_seams_is_made_of_the_whole_one() -> None
 @pytest.mark.parametrize("name", [*PRESETS, *NEIGHBOURS])
 def test_without_the_switch_no_step_is_cut(name: str) -> None:
     """A preset's program is of the network's own steps, instruction for instruction, whatever network it is given."""
-    wanted = setup(name, {"effort": "20"} if name == "combined" else None)
+    wanted = setup(name, {"effort": "20", "seams": "no"} if name == "combined" else None)
     assert wanted.seams is False
     network = build("tiny-vgg", batch=4)
     program = plan(network, wanted, MACHINE, 1 << 24)
@@ -192,6 +192,8 @@ def test_training_comes_to_the_same_bits(preset: str) -> None:
     same = MACHINE.with_algorithms(whole.algorithms)
     effort = {"effort": "20"} if preset == "combined" else {}
     wanted = setup(preset, SEAMS | effort)
+    if preset == "combined":  # whose frugal candidates cut every step
+        wanted = wanted.frugal
     program = plan(network, wanted, same, max(least_bytes(network, wanted, same), whole.peak_bytes * 7 // 10))
     program.verify()
     assert program.setup.seams and any(step.parts > 1 for step in program.network.steps)
@@ -223,9 +225,11 @@ def test_the_least_budget_is_that_of_the_parts(preset: str) -> None:
 
 def test_combined_trains_in_less_than_a_whole_step_needs() -> None:
     network = chain()
-    program = plan(network, setup("combined", SEAMS).frugal, MACHINE, least_conceivable(network) - 1)
+    program = plan(network, setup("combined").frugal, MACHINE, least_conceivable(network) - 1)
     program.verify()
-    assert program.setup.seams and program.setup.name.startswith("combined, seams=yes")
+    assert program.setup.seams and program.network.whole is network
+    with raises_naming(DoesNotFit, "combined, seams=no"):
+        plan(network, setup("combined", {"seams": "no"}).frugal, MACHINE, least_conceivable(network) - 1)
 
 
 def test_the_bound_of_the_parts_holds_for_plans_with_seams_alone() -> None:
@@ -308,12 +312,12 @@ def test_a_network_as_autograd_runs_it_has_none() -> None:
         plan(network, setup("vdnn-all", SEAMS), MACHINE, 1 << 24)
     with raises_naming(ProgramFileError, "another network"):
         read(document(some_program()), network, MACHINE)
-    with raises_naming(SetupError, "autograd", "seams=yes"):  # whatever kernels were planned for
+    with raises_naming(SetupError, "autograd", "seams=no"):  # whatever kernels were planned for
         some_program().decisions()
 
 
 def test_combined_takes_this_switch_and_no_slot() -> None:
-    assert setup("combined", SEAMS).name == "combined, seams=yes"
+    assert setup("combined", SEAMS) == setup("combined") and setup("combined", {"seams": "no"}).seams is False
     with raises_naming(SetupError, "every slot itself"):
         setup("combined", SEAMS | {"join": "yes"})
     with raises_naming(SetupError, "seams", "yes, no"):
@@ -323,3 +327,6 @@ def test_combined_takes_this_switch_and_no_slot() -> None:
 def test_the_challenge_is_of_whole_steps() -> None:
     with raises_naming(EntryError, "whole", "seams=yes"):
         proved_plan(chain(), setup("vdnn-all", SEAMS), MACHINE, 1 << 24, 60.0)
+    network = chain()
+    with raises_naming(DoesNotFit, "combined"):  # which cuts them elsewhere
+        proved_plan(network, setup("combined effort=5"), MACHINE, least_conceivable(network) - 1, 60.0)
