@@ -18,7 +18,7 @@ arrays: NumPy's on the CPU, device arrays on the GPU.
     embedding    position     rotary       prepend: of tokens                      adamw, clip: of gradients
     mul          scale        upsample     drop_path    take         pad           channel_shuffle, permute_channels
     gelu         silu         hardswish    sigmoid      hardsigmoid  tanh          leaky_relu
-    mean_loss    pixel_softmax                          other losses
+    mean_loss    pixel_softmax                          other losses; pieces: the latter with the product before it
     run          launching a plain kernel               index        where an element is
     copies       between the device and the host        rungs        plain or fast
 

@@ -117,6 +117,8 @@ class Machine:
         """How long a call runs, here, by this algorithm (None: the fastest)."""
         if call.collective:
             return self.ring.reduce_seconds(sum(tensor.nbytes for tensor in call.updates), call.arguments["ranks"])
+        if call.timed_as:
+            return sum(map(self.seconds, call.timed_as))
         if not call.choosable:
             return self.work_seconds(work_of(call))
         known = self._of(call)

@@ -56,7 +56,7 @@ def total(rows: Iterable[SummaryRow]) -> SummaryRow:
 
 
 def _row(layer: Layer) -> SummaryRow:
-    filled = 0 if layer.in_place else sum(tensor.nbytes for tensor in layer.outputs)
+    filled = 0 if layer.in_place else sum(tensor.nbytes for tensor in layer.outputs if tensor.managed)
     flops = layer.forward.flops, layer.backward.flops
     parts = layer.name, layer.kind, layer.shape, layer.parameter_count
     return SummaryRow(*parts, *flops, filled, layer.in_place, layer.has_relu)

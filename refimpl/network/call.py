@@ -43,12 +43,13 @@ class Call:
     tensors than the function takes: where the network's conventions say so, it has the tensors that the published
     systems' library reads.  `writes` are overwritten, `updates` are read and changed in place.  A call with
     `once` changes state that outlives the iteration (running statistics): a rebuild leaves it out.  `scratch` are bytes
-    that it takes while it runs, whatever the plan: of PyTorch's operators.
+    that it takes while it runs, whatever the plan: of PyTorch's operators.  A machine's model times it as the calls
+    `timed_as`, if there are any.
     """
 
     __slots__ = (
-        "_key", "arguments", "collective", "flops", "function", "once", "operands", "reads", "scratch", "updates",
-        "writes",
+        "_key", "arguments", "collective", "flops", "function", "once", "operands", "reads", "scratch", "timed_as",
+        "updates", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -61,10 +62,11 @@ class Call:
         flops: int = 0,
         once: bool = False,
         scratch: int = 0,
+        timed_as: Iterable[Call] = (),
     ) -> None:
         self.function, self.arguments = function, arguments
         self.reads, self.writes, self.updates = tuple(reads), tuple(writes), tuple(updates)
-        self.flops, self.once, self.scratch = flops, once, scratch
+        self.flops, self.once, self.scratch, self.timed_as = flops, once, scratch, tuple(timed_as)
         self.collective = function == "comm.mean"  #: all ranks make it together, over the network that joins them
         #: Every tensor of the call, once: what it reads, updates, writes.
         self.operands = tuple(dict.fromkeys((*self.reads, *self.updates, *self.writes)))

@@ -80,6 +80,11 @@ def _inference_calls(network: Network, layer: Layer) -> list[Call]:
     if layer.kind == "pool":
         return calls.pool_forward(network, layer)
     if layer.traits.loss is not None:
+        if network.conventions.lean:
+            from refimpl.network import lean
+
+            if (made := lean.inference(network, layer)) is not None:
+                return made
         fill = {"softmax": calls.softmax_into, **later_calls.LOSSES}[layer.kind]
         return fill(network, layer, network.output_of[layer].predictions)
     return network.forward_calls(layer)

@@ -142,7 +142,7 @@ class Network:
         if self.conventions.lean:
             from refimpl.network import lean
 
-            if made := lean.forward(self, layer):
+            if (made := lean.forward(self, layer)) is not None:
                 return made
         if layer.operation is not None:
             from refimpl.network import operation_calls

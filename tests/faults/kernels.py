@@ -6,6 +6,20 @@ from tests.faults.fault import Fault
 
 FAULTS = (
     Fault(
+        "of a piece of the logits the gradient of the weights does not go on from that of the pieces before",
+        "kernels/pieces.py",
+        "total = ZERO if n == 0 and first == 0 else dw[k, c]",
+        "total = ZERO if first == 0 else dw[k, c]",
+        "tests/refimpl/network/test_pieces.py",
+    ),
+    Fault(
+        "fast pieces of the logits forget the gradient of the weights by a window's first ones",
+        "kernels/fast/pieces.py",
+        "beta=float(n + first > 0)",
+        "beta=float(n > 0)",
+        "tests/refimpl/network/test_pieces.py",
+    ),
+    Fault(
         "a CPU joins an element-wise kernel's loops although the second needs all of the first",
         "kernels/targets/cpu/lockstep.py",
         "return len(_steps(one, lowered) | _steps(other, lowered)) == 1",

@@ -6,6 +6,13 @@ from tests.faults.fault import Fault
 
 FAULTS = (
     Fault(
+        "a language model in pieces has all of its logits in memory, too",
+        "refimpl/network/lean/__init__.py",
+        "    if without(network, layer):\n        layer.outputs",
+        "    if False:\n        layer.outputs",
+        "tests/refimpl/network/test_pieces.py",
+    ),
+    Fault(
         "a word after a network's name leaves the gradients of weights resident",
         "refimpl/network/network.py",
         '(self.conventions.weight_gradients_managed or "gradients" in self.conventions.lean)',

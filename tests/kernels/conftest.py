@@ -23,13 +23,14 @@ ROUNDED = (
     "batchnorm_apply_gradients", "batchnorm_apply_gradients_by_map", "batchnorm_update_running",
     "layernorm_backward_1", "layernorm_backward_32", "rmsnorm_backward_1", "rmsnorm_backward_32", "rotary_turn",
     "sgd_update", "adamw_update", "clip_norm", "softmax_cross_entropy", "pixel_softmax_parts",
+    "pieces_add_losses_by_block",
     "mean_loss_binary_parts", "mean_loss_binary_backward", "mean_loss_sigmoid", "lrn_forward", "lrn_backward",
 )  # fmt: skip
 #: Plain kernels that do so.
 PLAIN_ROUNDED = (
     "adamw_average", "adamw_update", "attention_backward", "attention_forward", "batchnorm_backward_data",
     "batchnorm_update_running", "gelu_backward", "gelu_forward", "gelu_tanh_backward", "gelu_tanh_forward",
-    "lrn_backward", "lrn_forward", "mean_loss_binary_backward", "mean_loss_binary_forward",
+    "lrn_backward", "lrn_forward", "mean_loss_binary_backward", "mean_loss_binary_forward", "pieces_add_losses",
     "pixel_softmax_cross_entropy", "pixel_softmax_forward", "rotary_turn", "scores_softmax", "sgd_update",
     "sigmoid_forward", "silu_backward", "silu_forward", "softmax_cross_entropy", "softmax_forward",
     "tanh_forward",

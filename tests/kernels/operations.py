@@ -372,6 +372,20 @@ def segmented(rung: Any, random: Draw) -> list[np.ndarray]:
     return [probabilities, losses, counted, y]
 
 
+def piecewise(rung: Any, random: Draw) -> list[np.ndarray]:
+    """One piece a window, or several of which the last is shorter; with a bias and without."""
+    x, words = maps(random), between(random, 2, 9)
+    images, channels, area = len(x), x.shape[1], x[0, 0].size
+    w, b = normal(random, words, channels, 1, 1), one_of(random, normal(random, words), None)
+    labels = random.integers(0, words, (images, *x.shape[2:])).astype(np.int32)
+    labels[random.random(labels.shape) < 0.3] = -100
+    labels.flat[0] = words - 1
+    losses, counted, piece = nothing(images), nothing(1), nothing(1, words, -(-area // one_of(random, 1, 2, 3)), 1)
+    (dx, dw), db = like(x, w), None if b is None else nothing(words)
+    rung.pieces.learn(x, w, b, labels, losses, counted, piece, dx, dw, db)
+    return [losses, counted, dx, dw, *([] if db is None else [db])]
+
+
 def mean_of(error: str) -> Operation:
     def operation(rung: Any, random: Draw) -> list[np.ndarray]:
         x = 4 * maps(random)
@@ -577,7 +591,7 @@ OPERATIONS: dict[str, Operation] = {
     "leaky_relu": activated("leaky_relu", "y", negative_slope=0.2), "gelu": activated("gelu", "x"),
     "gelu by tanh": activated("gelu", "x", approximate="tanh"), "silu": activated("silu", "x"),
     "sigmoid": activated("sigmoid", "y"), "tanh": activated("tanh", "y"), "batchnorm": normalised, "lrn": responses,
-    "layernorm and rmsnorm": normalised_sets, "softmax": classified, "pixel_softmax": segmented,
+    "layernorm and rmsnorm": normalised_sets, "softmax": classified, "pixel_softmax": segmented, "pieces": piecewise,
     "mean_loss squared": mean_of("squared"), "mean_loss binary": mean_of("binary"), "concat and join": joined,
     "channel_shuffle, permute_channels, drop_path, take and pad": moved, "upsample nearest": larger("nearest"),
     "upsample bilinear": larger("bilinear"), "embedding, position and prepend": learnt_tokens,
@@ -624,7 +638,7 @@ OUTPUTS = {
     "conv_add_bias": ("y",), "sgd_update": ("w", "momentum_buffer"), "adamw_update": ("w", "exp_avg", "exp_avg_sq"),
     "batchnorm_update_running": ("running_mean", "running_variance"), "layernorm_backward": ("dx", "dgamma", "dbeta"),
     "rmsnorm_backward": ("dx", "dgamma"), "pixel_softmax_backward": ("dx",), "clip_apply": ("dw",),
-    "scores_backward": ("dx",),
+    "scores_backward": ("dx",), "pieces_learn": ("losses", "counted", "dx", "dw", "db"),
     "elementwise_fill": ("x",), "elementwise_axpy": ("y",), "rotary_forward": ("y",), "rotary_backward": ("dx",),
 }  # fmt: skip
 #: Arguments of the NumPy functions that follow from the kernels' outputs.

@@ -30,7 +30,7 @@ ALL = range(9)
 SAME_BITS = {
     "pool max": ALL, "pool average": ALL, "relu": ALL, "dropout": ALL, "sgd": ALL, "concat and join": ALL,
     "hardswish": ALL, "mul gate": ALL, "elementwise": ALL, "mul and scale": (0, 1, 3, 4, 5), "sigmoid": (1, 2),
-    "pixel_softmax": (2,), "conv bias": (0,),
+    "pixel_softmax": (2,), "pieces": (1,), "conv bias": (0,),
 }  # fmt: skip
 FAMILIES = [import_module(module.name) for module in walk_packages(kernels.fast.__path__, "kernels.fast.")]
 

@@ -1,5 +1,7 @@
 """Conventions with which a network needs less memory, and learns the same bits.  No paper has them.
 
+Of `:pieces` the bits are the same under plain kernels; fast ones round a sum in another way.
+
 Each is a word that follows a network's name, as in `vgg16:positions`, or that `network.leaner("positions")` takes.
 `:lean` stands for all words that the network can have.  A word's module has
 
@@ -8,6 +10,8 @@ Each is a word that follows a network's name, as in `vgg16:positions`, or that `
 - perhaps `tensors(network, layer)`, what it keeps of a layer: name → tensor, with the reason that listings give;
 - perhaps `overwritten(network, layer)`, the input of a layer whose place its output takes, or none;
 - perhaps `forward(network, layer)`, the calls of a layer's forward step; none where they are the usual ones;
+- perhaps `without(layer)`, whether a layer has no map and no call in its forward step, as another step makes both, and
+  then `inference(network, loss)`, the calls of such a loss's step in inference;
 - perhaps `BACKWARD`, a class with methods in place of those of `calls.Backward`.
 """
 
@@ -22,13 +26,14 @@ from typing import TYPE_CHECKING
 from refimpl.network.call import Call
 from refimpl.network.calls import Backward
 from refimpl.network.layer import Layer, NetworkError
+from refimpl.network.tensor import Tensor
 from refimpl.text import offer
 
 if TYPE_CHECKING:
     from refimpl.network.network import Network
 
 #: Word → its module here.  Names of networks have them in this order.
-WORDS = {"positions": "positions", "in-place": "in_place", "gradients": "gradients"}
+WORDS = {"positions": "positions", "in-place": "in_place", "gradients": "gradients", "pieces": "logits"}
 ALL = "lean"  #: the word for all that a network can have
 
 
@@ -83,8 +88,15 @@ def spelled(words: Iterable[str]) -> str:
     return "".join(f":{word}" for word in words)
 
 
+def without(network: Network, layer: Layer) -> ModuleType | None:
+    """The convention by which a layer has no map and no call in its forward step; None: it has."""
+    return next((one for one in modules(network) if hasattr(one, "without") and one.without(layer)), None)
+
+
 def add_tensors(network: Network, layer: Layer) -> None:
     """Give a layer what the network's conventions keep of it, and the map that it shall overwrite."""
+    if without(network, layer):
+        layer.outputs = [Tensor(layer.name, layer.shape, "map")]  # in no memory
     for one in modules(network):
         if hasattr(one, "overwritten") and (x := one.overwritten(network, layer)):
             layer.outputs = [x]
@@ -95,10 +107,18 @@ def add_tensors(network: Network, layer: Layer) -> None:
                 network.reasons[tensor] = reason
 
 
-def forward(network: Network, layer: Layer) -> list[Call]:
-    """The calls of a layer's forward step in training; none where they are the usual ones."""
+def forward(network: Network, layer: Layer) -> list[Call] | None:
+    """The calls of a layer's forward step in training; None: the usual ones."""
+    if without(network, layer):
+        return []
     found = (one.forward(network, layer) for one in modules(network) if hasattr(one, "forward"))
-    return next((calls for calls in found if calls), [])
+    return next((calls for calls in found if calls), None)
+
+
+def inference(network: Network, loss: Layer) -> list[Call] | None:
+    """The calls of a loss's step in inference; None: the usual ones."""
+    own = without(network, loss)
+    return own.inference(network, loss) if own else None
 
 
 def backward(network: Network, usual: type[Backward]) -> type[Backward]:

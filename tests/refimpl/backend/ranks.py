@@ -75,11 +75,12 @@ def trained(
     steps: int = 2,
     budget: str = "64MiB",
     rate: float = 0.05,
+    catalogue: str = "own",
     **learning: Any,
 ) -> dict[str, Any]:
     """Train as this rank; what was learnt is the checksum of all weights, gradients and momentum."""
     net = build(network, batch).trained_by(**learning).data_parallel(communicator.size, bucket)
-    program = refimpl.plan(net, policy, refimpl.machines.h100, budget)
+    program = refimpl.plan(net, policy, refimpl.machines.h100.with_catalogue(catalogue), budget)
     proof = program.verify()
     drawn = ProgramOrder() if order is None else Drawn(order + communicator.rank)
     random = np.random.default_rng(7)

@@ -79,6 +79,17 @@ def joined() -> Network:
     return b.build()
 
 
+def talk() -> Network:
+    """A language model whose largest map is its logits."""
+    b = Builder("talk", (4, 16), dtype="int32")
+    table = b.embedding(64, 8)
+    b.conv(8, 1)
+    b.gelu()
+    b.share(table, b.conv(64, 1, bias=False))
+    b.pixel_softmax()
+    return b.build()
+
+
 @dataclass(frozen=True)
 class Case:
     """What the tests of one word have of their own."""
@@ -88,6 +99,7 @@ class Case:
     lacking: tuple[Callable[[], Network], ...]  #: networks that it is refused for
     drawn: tuple[str, ...] = ()  #: kinds of layers that drawn networks have more of
     ranks: bool = True  #: whether several can train together
+    catalogue: str = "own"  #: the kernels with which the bits are those without the word: all, or the plain ones
     reason: str = ""  #: in listings, of tensors that the word has made
     function: str = ""  #: of `kernels`, in listings and scripts: the word's own
 
@@ -114,13 +126,21 @@ CASES = {
         ranks=False,
         reason="free d(fc3.w) 784 KiB",
     ),
+    "pieces": Case(
+        talk,
+        "tiny-gpt",
+        (lambda: build("tiny-gpt", 1), lambda: build("tiny-unet", 2), lambda: build("lenet", 2)),
+        catalogue="plain",
+        reason="piece of head 64 KiB",
+        function="pieces.learn",
+    ),
 }
 WORDS = pytest.mark.parametrize("word", lean.WORDS)
 #: Preset → networks with the conventions that it was published for; the first one that can have a word is tried.
 NETWORKS = {
-    "vdnnpp": ("tiny-vgg:vdnnpp", "tiny-resnet:vdnnpp", "tiny-vgg"),
-    "superneurons": ("tiny-inception:superneurons", "tiny-resnet:superneurons"),
-    "accudnn": ("tiny-inception", "tiny-resnet"),
+    "vdnnpp": ("tiny-vgg:vdnnpp", "tiny-resnet:vdnnpp", "tiny-vgg", "tiny-gpt"),
+    "superneurons": ("tiny-inception:superneurons", "tiny-resnet:superneurons", "tiny-gpt"),
+    "accudnn": ("tiny-inception", "tiny-resnet", "tiny-gpt"),
     "": ("lenet", "tiny-resnet", "tiny-gpt"),
 }
 
@@ -170,13 +190,15 @@ def network_for(preset: str, word: str) -> str:
 def test_training_comes_to_the_bits_of_the_plain_network(word: str, preset: str) -> None:
     name = network_for(preset, word)
     usual, network = build(name, 4), build(f"{name}:{word}", 4)
-    whole = plan(usual, setup("baseline"), MACHINE, 1 << 40)
-    same = MACHINE.with_algorithms(whole.algorithms)
+    machine = MACHINE.with_catalogue(CASES[word].catalogue if word in CASES else "own")
+    whole = plan(usual, setup("baseline"), machine, 1 << 40)
+    same = machine.with_algorithms(whole.algorithms)
     wanted = setup(preset, {"effort": "20"} if preset.startswith("combined") else None)
     program = plan(network, wanted, same, max(least_bytes(network, wanted, same), whole.peak_bytes * 6 // 10))
     program.verify()
     _, state = trained(program, 2, order=CopiesLate(), poison=True)
-    assert differing(state, plain_training(whole, 2)) == []
+    expected = trained(whole, 2)[1] if machine.catalogue == "plain" else plain_training(whole, 2)
+    assert differing(state, expected) == []
 
 
 @st.composite
@@ -216,11 +238,11 @@ def test_bits_of_drawn_networks(case: tuple[Network, Network, Setup], share: flo
 @pytest.mark.slow
 @pytest.mark.parametrize("word", [word for word, case in CASES.items() if case.ranks])
 def test_two_ranks_learn_what_they_learn_without(word: str) -> None:
-    name = CASES[word].named
+    name, kernels = CASES[word].named, CASES[word].catalogue
     learnt = {
         rank["learnt"]
         for one in (name, f"{name}:{word}")
-        for rank in in_threads(2, lambda rank: ranks.trained(rank, "vdnn-all", 30_000, 1, one))  # noqa: B023
+        for rank in in_threads(2, lambda rank: ranks.trained(rank, "vdnn-all", 30_000, 1, one, catalogue=kernels))  # noqa: B023
     }
     assert len(learnt) == 1
 
@@ -229,9 +251,9 @@ def test_two_ranks_learn_what_they_learn_without(word: str) -> None:
 @pytest.mark.emulated
 @WORDS
 def test_the_emulated_gpu_comes_to_the_same_bits(word: str) -> None:
-    network = CASES[word].network()
-    whole = plan(network, setup("baseline"), MACHINE, 1 << 24)
-    same = MACHINE.with_algorithms(whole.algorithms)
+    network, machine = CASES[word].network(), MACHINE.with_catalogue(CASES[word].catalogue)
+    whole = plan(network, setup("baseline"), machine, 1 << 24)
+    same = machine.with_algorithms(whole.algorithms)
     made = plan(network.leaner(word), setup("vdnn-all"), same, 1 << 24)
     state, expected = (trained(one, 1, backend="emulated")[1] for one in (made, whole))
     assert differing(state, expected) == []
