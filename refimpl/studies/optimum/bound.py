@@ -1,6 +1,7 @@
 """A lower bound on the seconds of an iteration within a budget, whatever the policy: a mixed-integer linear programme.
 
-It is one for plans of the network's own steps.  For plans with seams, give it `refimpl.network.seams.with_seams` of it.
+It is one for plans of the network's own steps.  For plans that may cut them, give it `refimpl.network.seams.with_seams`
+of it: that bound holds for plans of whole steps, too.
 
 For every map that crosses from forward to backward it decides: keep, drop, or offload; for every convolution call, the
 algorithm; for every step, which shares of which maps the link moves meanwhile.  Fates, copies and algorithms are
@@ -76,14 +77,17 @@ def lower_bound(network: Network, machine: Machine, budget: int, time_limit: flo
         network: any.  Chains take a second; deep networks with branches may reach the time limit.
         machine: whose cost model, link and catalogue count.
         budget: bytes of device memory.
-        time_limit: seconds for the solver.
+        time_limit: seconds for the solver, for each of the two programmes where steps may be cut.
 
     Raises:
         NoSolver: highspy is not installed.
     """
     if single_step_bytes(network, machine) > budget:
         return None
-    return Programme(network, machine, min(budget, everything_bytes(network, machine))).solve(time_limit)
+    found = Programme(network, machine, min(budget, everything_bytes(network, machine))).solve(time_limit)
+    if network.whole and (whole := lower_bound(network.whole, machine, budget, time_limit)):
+        return min(whole, found, key=lambda bound: bound.seconds)  # the calls of a whole step have another order
+    return found
 
 
 def single_step_bytes(network: Network, machine: Machine) -> int:

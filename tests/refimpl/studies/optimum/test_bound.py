@@ -72,13 +72,20 @@ def test_no_plan_is_faster_than_the_bound(data: st.DataObject) -> None:
     presets = [preset.setup for name, preset in PRESETS.items() if name != "combined"]
     found = seconds_of(network, [*presets, dataclasses.replace(COMBINED, effort=10), *setups], budget)
     assume(found)
-    bound = lower_bound(network, TITAN_X, budget)
+    bound = lower_bound(COMBINED.cut(network), TITAN_X, budget)
     assert bound is not None and bound.proved
     name, seconds = min(found.items(), key=lambda pair: pair[1])
     assert bound.seconds * EXACT <= seconds, f"{name} within {budget} bytes"
 
 
 @pytest.mark.slow
+def test_where_steps_may_be_cut_the_bound_is_one_for_plans_of_whole_steps_too() -> None:
+    """A whole step may have another order of calls, and an algorithm that has no room in the order of the parts."""
+    network = build("alexnet", 256)
+    bounds = [lower_bound(steps, TITAN_X, 1549311741) for steps in (COMBINED.cut(network), network)]
+    assert bounds[0] and bounds[1] and bounds[0].seconds <= bounds[1].seconds / EXACT
+
+
 def test_a_bound_with_fewer_steps_is_a_bound_too(monkeypatch: pytest.MonkeyPatch) -> None:
     network, budget = build("alexnet", 256), 1282 << 20
     exact = lower_bound(network, TITAN_X, budget)
