@@ -15,6 +15,7 @@ This is the fused linear cross-entropy of Liger Kernel (Hsu and others, 2024).  
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from refimpl.network import calls
@@ -87,16 +88,16 @@ class PiecewiseBackward(Backward):
         reads = [x, *(one for one in weights.values() if one), output.labels]
         writes = [one for one in (output.losses, output.counted, piece, *filled.values()) if one]
         arguments = {**given, "piece": piece, **filled, **loss.options, **loss_weight(loss)}
-        whole = self._of_whole_maps(layer, loss, filled["dx"], filled["dw"])
-        flops = sum(call.flops for call in whole)
+        timed = self._by_window(layer, loss, filled["dx"], filled["dw"])
+        flops = sum(call.flops for call in timed)
         return [
-            Call("pieces.learn", arguments, reads, writes, flops=flops, timed_as=whole),
+            Call("pieces.learn", arguments, reads, writes, flops=flops, timed_as=timed),
             *then,
             *self._update(layer),
         ]
 
-    def _of_whole_maps(self, layer: Layer, loss: Layer, dx: Tensor | None, dw: Tensor | None) -> list[Call]:
-        """The calls of a network that has the logits, for a machine's model of time."""
+    def _by_window(self, layer: Layer, loss: Layer, dx: Tensor | None, dw: Tensor | None) -> list[Call]:
+        """The calls of a network that has the logits of one window at a time, for a machine's model of time."""
         x, y, w, flops, walk = layer.x, layer.y, layer.parameters["w"].weight, multiply_adds(layer), window_walk(layer)
         output = self.network.output_of[loss]
         read = [one for one in (output.labels, output.counted) if one]
@@ -106,7 +107,20 @@ class PiecewiseBackward(Backward):
             made.append(Call("conv.backward_data", {"dy": y, "w": w, "dx": dx, **walk}, [y, w], [dx], flops=flops))
         if dw:
             made.append(Call("conv.backward_filter", {"x": x, "dy": y, "dw": dw, **walk}, [x, y], [dw], flops=flops))
-        return made
+        windows = layer.shape[0]
+        ones = {
+            x: Tensor(x.name, (1, *x.shape[1:]), x.kind, dtype=x.dtype)
+            for x in (x, y, dx, output.labels, output.losses)
+            if x
+        }
+        return [of_a_window(call, ones, windows) for call in made] * windows
+
+
+def of_a_window(call: Call, ones: Mapping[Tensor, Tensor], windows: int) -> Call:
+    """The call on one of several windows; `ones`: tensor → one window's of it."""
+    arguments = {name: ones.get(x, x) if isinstance(x, Tensor) else x for name, x in call.arguments.items()}
+    operands = ([ones.get(x, x) for x in some] for some in (call.reads, call.writes, call.updates))
+    return Call(call.function, arguments, *operands, flops=call.flops // windows)
 
 
 BACKWARD = PiecewiseBackward
