@@ -3,7 +3,8 @@
     y[n, c, p, q] = the largest x[n, c, h, w] of window (p, q); position: (h - top)·columns of a window + w - left
     dx[n, c, h, w] = the sum of dy[n, c, p, q] over the windows that have their position there, in the order of `pool`
 
-A position is a byte: `NONE` where the largest value is NaN, whose gradient reaches no element.  Four bytes are a whole
+A position is a byte: `NONE` where the largest value is NaN, whose gradient reaches no element, and, if x is `rectified`,
+where it is 0: the ReLU before would stop the gradient there.  Four bytes are a whole
 number, the first the lowest; a map begins with a new one: positions[n, c, k] has those of outputs 4k to 4k + 3.
 
 Rungs:
@@ -17,12 +18,16 @@ from kernels.index import unravel
 from kernels.run import run, size
 
 LOWEST = np.float32(-np.inf)
+NAN = np.float32(np.nan)
 NONE = 127  #: so that four of them are no negative number; windows have at most as many elements
 
 
 @cuda.jit
-def pool_position_forward(x, y, positions, window, stride, pad):
-    """One thread a whole number: the largest values of four windows, and where the first of each is."""
+def pool_position_forward(x, y, positions, window, stride, pad, without):
+    """One thread a whole number: the largest values of four windows, and where the first of each is.
+
+    `without`: a value that has no position, beside NaN.
+    """
     i = cuda.grid(1)
     if i < positions.size:
         numbers = positions.shape[2]
@@ -39,7 +44,9 @@ def pool_position_forward(x, y, positions, window, stride, pad):
                         largest = value
                         position = (h - top) * window[1] + w - left
             y[n, c, p, q] = largest
-            packed += (position if largest == largest else NONE) << (8 * (output % 4))
+            if largest != largest or largest == without:
+                position = NONE
+            packed += position << (8 * (output % 4))
         positions[n, c, k] = packed
 
 
@@ -68,8 +75,9 @@ def positions_shape(y_shape):
     return (*y_shape[:2], -(-y_shape[2] * y_shape[3] // 4))
 
 
-def forward(x, y, positions, *, window, stride, pad=(0, 0), ceil=False, stream=None):
-    run(pool_position_forward, size(positions), x, y, positions, window, stride, pad[:2], stream=stream)
+def forward(x, y, positions, *, window, stride, pad=(0, 0), ceil=False, rectified=False, stream=None):
+    without = 0.0 if rectified else NAN
+    run(pool_position_forward, size(positions), x, y, positions, window, stride, pad[:2], without, stream=stream)
 
 
 def backward(positions, dy, dx, *, window, stride, pad=(0, 0), ceil=False, stream=None):

@@ -254,14 +254,18 @@ def pool_backward(
 
 
 def pool_position_forward(
-    x: Array, window: Pair, stride: Pair, pad: Sequence[int] = (0, 0), ceil: bool = False
+    x: Array, window: Pair, stride: Pair, pad: Sequence[int] = (0, 0), ceil: bool = False, rectified: bool = False
 ) -> tuple[Array, np.ndarray]:
-    """The largest value of every window, and which element that is, as a byte: 127 if it is not a number."""
+    """The largest value of every window, and which element that is, as a byte: 127 if it is not a number.
+
+    127, too, where it is 0, if x is rectified.
+    """
     y = pool_forward(x, window, stride, pad, ceil=ceil)
     above, before, *_ = four_sides(pad)
     found = np.zeros((*x.shape[:2], -(-y[0, 0].size // 4) * 4), np.uint8)
     for p, q, rows, columns, _ in pool_windows(x.shape, window, stride, pad, ceil):
         largest = x[:, :, rows, columns] == y[:, :, p, q, None, None]
+        largest &= ~(rectified & (y[:, :, p, q, None, None] == 0))
         row, column = np.unravel_index(largest.reshape(*x.shape[:2], -1).argmax(axis=2), largest.shape[2:])
         row, column = row + rows.start - p * stride[0] + above, column + columns.start - q * stride[1] + before
         found[:, :, p * y.shape[3] + q] = np.where(largest.any(axis=(2, 3)), row * window[1] + column, 127)

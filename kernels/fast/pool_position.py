@@ -27,7 +27,7 @@ def forward_by_map(window: int, stride: int) -> Kernel:
     @kernel(block=1, name=f"pool_position_forward_by_map_{window}_{stride}")
     def pool_position_forward_by_map(
         x: Floats, y: Floats, positions: Ints, numbers: int,
-        height: int, width: int, out_height: int, out_width: int, pad_height: int, pad_width: int,
+        height: int, width: int, out_height: int, out_width: int, pad_height: int, pad_width: int, without: float,
     ) -> None:  # fmt: skip
         """One thread a map."""
         start = np.int64(cuda.blockIdx.x) * height * width
@@ -49,7 +49,7 @@ def forward_by_map(window: int, stride: int) -> Kernel:
                             place = np.int32(r * window + s) if more else place
                             most = value if more else most
                 y[np.uint32(first + output)] = most
-                packed |= (place if most == most else NONE) << (8 * (output & 3))
+                packed |= (place if (most == most) & (most != without) else NONE) << (8 * (output & 3))
                 output += 1
                 if output & 3 == 0 or output == out_height * out_width:
                     positions[np.uint32(number)] = packed
@@ -98,14 +98,15 @@ BACKWARD = {one: backward_by_map(*one) for one in SQUARE}
 
 def forward(
     x: Any, y: Any, positions: Any, *, window: Pair, stride: Pair, pad: Pad = (0, 0), ceil: bool = False,
-    stream: Any = None,
+    rectified: bool = False, stream: Any = None,
 ) -> None:  # fmt: skip
-    """Fill y and positions."""
+    """Fill y and positions; `rectified`: x is the output of a ReLU."""
     if square := by_map(place(x), window, stride):
         sizes = positions.shape[2], *x.shape[2:], *y.shape[2:], *pad[:2]
-        launch(FORWARD[square], y.shape[0] * y.shape[1], x, y, positions, *sizes, stream=stream)
+        without = 0.0 if rectified else plain.NAN
+        launch(FORWARD[square], y.shape[0] * y.shape[1], x, y, positions, *sizes, without, stream=stream)
     else:
-        plain.forward(x, y, positions, window=window, stride=stride, pad=pad, stream=stream)
+        plain.forward(x, y, positions, window=window, stride=stride, pad=pad, rectified=rectified, stream=stream)
 
 
 def backward(

@@ -27,6 +27,13 @@ FAULTS = (
         "tests/refimpl/network/test_positions.py",
     ),
     Fault(
+        "a ReLU that another layer reads, too, leaves its gradient to the pooling by position",
+        "refimpl/network/lean/positions.py",
+        "and not layer.options and len(layer.consumers) == 1",
+        "and not layer.options",
+        "tests/refimpl/network/test_positions.py",
+    ),
+    Fault(
         "a join adds up in a map that a ReLU's backward reads",
         "refimpl/network/layer.py",
         "return alone and self.traits.forgets_output and not self.has_relu",

@@ -165,18 +165,22 @@ def positioned(rung: Any, random: Draw) -> list[np.ndarray]:
     if either(random):
         window, stride = ((one, one) for one in one_of(random, *pool.SQUARE))
     x[random.random(x.shape) < 0.02] = np.nan
+    if rectified := either(random):
+        x = np.where(x <= 0, np.float32(0), x)
     pad = tuple(between(random, 0, length - 1) for length in window * one_of(random, 1, 2))
     walk: dict[str, Any] = {"window": window, "stride": stride, "pad": pad, "ceil": either(random)}
     if min(shape := reference.pool_output_shape(x.shape, **walk)) < 1:
         return []
     y, (dx,), positions = nothing(*shape), like(x), np.full(pool_position.positions_shape(shape), -1, np.int32)
-    rung.pool_position.forward(x, y, positions, **walk)
+    rung.pool_position.forward(x, y, positions, rectified=rectified, **walk)
     dy = normal(random, *shape)
     rung.pool_position.backward(positions, dy, dx, **walk)
-    if rung is not NUMPY:  # the bits of max pooling
+    if rung is not NUMPY:  # the bits of max pooling, and of the ReLU before it
         for other in (PLAIN, FAST):
             other.pool.forward(x, same := nothing(*shape), **walk)
             other.pool.backward(x, same, dy, (alike := nothing(*x.shape)), **walk)
+            if rectified:
+                other.relu.backward(x, alike, alike)
             assert y.tobytes() == same.tobytes() and dx.tobytes() == alike.tobytes()
     return [y, positions, dx]
 

@@ -5,6 +5,9 @@ Backward reads it and dy, and neither x nor y: where no other layer's backward r
 results are those of max pooling to the bit (`kernels.pool_position`).  cuDNN reads x and y, so the papers' figures are
 of networks without it.
 
+The backward of a ReLU whose map this pooling alone reads has no call: where an output is 0, its position is none, so
+the gradient is 0 already where the ReLU would make it so.
+
 Averages, pooling to a given size and windows of more than 127 elements stay as they are.
 """
 
@@ -39,6 +42,12 @@ def by_position(layer: Layer) -> bool:
     )
 
 
+def rectifies(layer: Layer) -> bool:
+    """Whether a layer is a ReLU whose only reader is a max pooling that keeps positions."""
+    alone = layer.kind == "relu" and not layer.options and len(layer.consumers) == 1
+    return alone and by_position(layer.consumers[0])
+
+
 def tensors(network: Network, layer: Layer) -> dict[str, tuple[Tensor, str]]:
     """The positions, four to a whole number."""
     if not by_position(layer):
@@ -53,7 +62,8 @@ def forward(network: Network, layer: Layer) -> list[Call]:
     if "positions" not in layer.kept:
         return []
     x, y, kept = layer.x, layer.y, layer.kept
-    return [Call("pool_position.forward", {"x": x, "y": y, **kept, **walk(layer)}, [x], [y, *kept.values()])]
+    arguments = {"x": x, "y": y, **kept, **walk(layer)} | ({"rectified": True} if rectifies(layer.producers[0]) else {})
+    return [Call("pool_position.forward", arguments, [x], [y, *kept.values()])]
 
 
 class ByPosition(Backward):
@@ -65,6 +75,12 @@ class ByPosition(Backward):
         dx, then = self._into(layer, layer.x)
         arguments = {**kept, "dy": dy, "dx": dx, **walk(layer)}
         return [Call("pool_position.backward", arguments, [*kept.values(), dy], [dx]), *then]
+
+    def _elementwise(self, layer: Layer) -> list[Call]:
+        """dy is dx already, after such a ReLU."""
+        if not rectifies(layer):
+            return super()._elementwise(layer)
+        return [] if layer.in_place else self._becomes(self._dy(layer), layer.x)
 
 
 BACKWARD = ByPosition
