@@ -12,6 +12,7 @@ arrays: NumPy's on the CPU, device arrays on the GPU.
 
     conv         grouped: with groups and dilation      pool         maximum and average; pool_to: to a given size
                                                         pool_position: the maximum, kept as positions
+    relu_sign: relu, kept as bits
     fc           relu         lrn          batchnorm    softmax      dropout    sgd: the optimiser's step
     concat       join (and fork)                        elementwise  fill, copy, axpy
     layernorm    rmsnorm      attention    scores, mix: its probabilities as a map, in two layers

@@ -3,12 +3,9 @@
     y[n, c, p, q] = the largest x[n, c, h, w] of window (p, q); position: (h - top)·columns of a window + w - left
     dx[n, c, h, w] = the sum of dy[n, c, p, q] over the windows that have their position there, in the order of `pool`
 
-A position is a byte: `NONE` where the largest value is NaN, whose gradient reaches no element, and, if x is `rectified`,
-where it is 0: the ReLU before would stop the gradient there.  Four bytes are a whole
-number, the first the lowest; a map begins with a new one: positions[n, c, k] has those of outputs 4k to 4k + 3.
-
-Rungs:
-    kernels.fast.pool_position    for a processor, a map a thread
+A position is a byte: `NONE` where the largest value is NaN, whose gradient reaches no element, and where it is 0 of an
+x that is `rectified`: the ReLU before would stop the gradient there.  Four bytes are a whole number, the first the
+lowest; a map begins with a new one: positions[n, c, k] has those of outputs 4k to 4k + 3.
 """
 
 import numpy as np

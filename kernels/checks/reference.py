@@ -382,6 +382,18 @@ def relu_backward(y: Array, dy: Array, at_most: float | None = None) -> Array:
     return rounded(np.where((wide(y) <= 0) | above, 0, wide(dy)))
 
 
+def relu_sign_forward(x: Array, at_most: float | None = None) -> tuple[Array, np.ndarray]:
+    """y, and a bit an element: whether its gradient passes."""
+    y = relu_forward(x, at_most)
+    bits = relu_backward(y, np.ones_like(y), at_most).ravel() == 1
+    return y, np.packbits(np.pad(bits, (0, -bits.size % 32)), bitorder="little").view("<i4")
+
+
+def relu_sign_backward(signs: np.ndarray, dy: Array) -> Array:
+    bits = np.unpackbits(np.ascontiguousarray(signs).view(np.uint8), count=dy.size, bitorder="little")
+    return rounded(np.where(bits.reshape(dy.shape) == 1, wide(dy), 0))
+
+
 # -- smooth activations, and the leaky rectifier -----------------------------------------------------------------------
 
 erf = np.vectorize(math.erf, otypes=[np.float64])

@@ -238,7 +238,7 @@ class Network:
             from refimpl.network import lean
 
             lean.add_tensors(self, layer)
-        if layer.outputs or (layer.traits.in_place and self._overwrites(layer)):
+        if layer.outputs or (layer.traits.in_place and not layer.kept and self._overwrites(layer)):
             layer.outputs = layer.outputs or [layer.x]
             return
         copies = len(layer.consumers) if layer.kind == "fork" else 1

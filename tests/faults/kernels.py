@@ -62,6 +62,13 @@ FAULTS = (
         "tests/kernels/test_plain.py -k pool_position",
     ),
     Fault(
+        "a sign is the bit of the next element",
+        "kernels/relu_sign.py",
+        "packed |= 1 << (i % BITS)",
+        "packed |= 1 << ((i + 1) % BITS)",
+        "tests/kernels/test_plain.py -k relu_sign",
+    ),
+    Fault(
         "a pooling by position after a ReLU hands on gradients that the ReLU stops",
         "kernels/pool_position.py",
         "if largest != largest or largest == without:",

@@ -34,6 +34,13 @@ FAULTS = (
         "tests/refimpl/network/test_positions.py",
     ),
     Fault(
+        "a ReLU by sign is planned as if its backward did not read the signs",
+        "refimpl/network/lean/signs.py",
+        "[signs], updates=[dy])",
+        "[], updates=[dy])",
+        "tests/refimpl/network/test_signs.py",
+    ),
+    Fault(
         "a join adds up in a map that a ReLU's backward reads",
         "refimpl/network/layer.py",
         "return alone and self.traits.forgets_output and not self.has_relu",

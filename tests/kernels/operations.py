@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels import pool_position
+from kernels import pool_position, relu_sign
 from kernels.checks import reference
 from kernels.clip import PART
 from kernels.fast import attention, gemm, pool
@@ -222,6 +222,26 @@ def rectified(rung: Any, random: Draw) -> list[np.ndarray]:
     rung.relu.backward(y, dy := normal(random, *x.shape), dx, **at_most)
     rung.relu.backward(y, dy, dy, **at_most)
     return [y, x, dx, dy]
+
+
+def rectified_by_sign(rung: Any, random: Draw) -> list[np.ndarray]:
+    """The bits of ReLU, in the map and in the gradient."""
+    x, at_most = maps(random), {"at_most": one_of(random, None, 0.5, 6)}
+    x[..., ::3] *= one_of(random, 0.0, -0.0)
+    if x.size > 5:
+        x.flat[:5] = np.nan, np.inf, -np.inf, 1e-45, 0.5
+    y, dx = like(x, x)
+    signs, dy = np.full(relu_sign.signs_shape(x.size), -1, np.int32), normal(random, *x.shape)
+    rung.relu_sign.forward(x, y, signs, **at_most)
+    rung.relu_sign.backward(signs, dy, dx)
+    if rung is not NUMPY:
+        for other in (PLAIN, FAST):
+            same, alike = like(x, x)
+            other.relu.forward(x, same, **at_most)
+            other.relu.backward(same, dy, alike, **at_most)
+            assert y.tobytes() == same.tobytes() and dx.tobytes() == alike.tobytes()
+    rung.relu_sign.backward(signs, dy, dy)
+    return [y, signs, dx, dy]
 
 
 def activated(family: str, reads: str, **options: float | str) -> Operation:
@@ -590,7 +610,8 @@ OPERATIONS: dict[str, Operation] = {
     "conv": convolution, "conv groups": groups, "conv bias": biases, "pool max": pooling("max"),
     "pool average": pooling("average"), "pool_position": positioned, "fc": fully_connected,
     "fc forward": fully_connected_forward,
-    "relu": rectified, "elementwise": by_element, "mul gate": gated, "mul and scale": scaled, "dropout": dropped,
+    "relu": rectified, "relu_sign": rectified_by_sign,
+    "elementwise": by_element, "mul gate": gated, "mul and scale": scaled, "dropout": dropped,
     "hardsigmoid": activated("hardsigmoid", "y"), "hardswish": activated("hardswish", "x"),
     "leaky_relu": activated("leaky_relu", "y", negative_slope=0.2), "gelu": activated("gelu", "x"),
     "gelu by tanh": activated("gelu", "x", approximate="tanh"), "silu": activated("silu", "x"),
@@ -605,7 +626,7 @@ OPERATIONS: dict[str, Operation] = {
 
 #: Those of families that have no fast kernels.
 PLAIN_ALONE = {
-    "hardsigmoid", "leaky_relu", "tanh", "mean_loss squared", "mean_loss binary",
+    "relu_sign", "hardsigmoid", "leaky_relu", "tanh", "mean_loss squared", "mean_loss binary",
     "channel_shuffle, permute_channels, drop_path, take and pad", "upsample nearest", "upsample bilinear",
     "embedding, position and prepend", "position alike", "rotary", "scores and mix", "adamw", "clip",
 }  # fmt: skip

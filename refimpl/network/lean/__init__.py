@@ -33,7 +33,13 @@ if TYPE_CHECKING:
     from refimpl.network.network import Network
 
 #: Word → its module here.  Names of networks have them in this order.
-WORDS = {"positions": "positions", "in-place": "in_place", "gradients": "gradients", "pieces": "logits"}
+WORDS = {
+    "positions": "positions",
+    "signs": "signs",
+    "in-place": "in_place",
+    "gradients": "gradients",
+    "pieces": "logits",
+}
 ALL = "lean"  #: the word for all that a network can have
 
 
@@ -57,8 +63,6 @@ def split(name: str) -> tuple[str, list[str]]:
 
 def leaner(network: Network, words: Iterable[str]) -> Network:
     """`Network.leaner`: the same layers, described again.  Raises `NetworkError`."""
-    from refimpl.network.derived import described_again, of_layers
-
     network = network.whole or network
     asked = list(words)
     for word in asked:
@@ -68,14 +72,23 @@ def leaner(network: Network, words: Iterable[str]) -> Network:
             raise NetworkError(f"{network.name} is planned as PyTorch runs it; leave out :{word}")
         if network.ranks > 1:
             raise NetworkError(f"{network.name} is trained by {network.ranks} ranks: call leaner before data_parallel")
-        if word != ALL and not module(word).applies(network):
+    for word in WORDS:  # what one leaves, the next may find to spare
+        applies = module(word).applies(network)
+        if word in asked and not applies:
             raise NetworkError(f"{network.name} has no {module(word).LACKS}; leave out :{word}")
-    if ALL in asked:
-        asked += [word for word in WORDS if module(word).applies(network)]
+        if applies and not {word, ALL}.isdisjoint(asked):
+            network = _with(network, word)
+    return network
+
+
+def _with(network: Network, word: str) -> Network:
+    """The network with one more word."""
+    from refimpl.network.derived import described_again, of_layers
+
     has = network.conventions.lean
-    wanted = tuple(word for word in WORDS if word in (*has, *asked))
-    if wanted == has:
+    if word in has:
         return network
+    wanted = tuple(one for one in WORDS if one in (*has, word))
     again = described_again((*network.data, *network.layers))
     other = of_layers(network, again, network.learning, replace(network.conventions, lean=wanted))
     plain = network.name.removesuffix(spelled(has))

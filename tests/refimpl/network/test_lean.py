@@ -63,6 +63,19 @@ def deep() -> Network:
     return b.build()
 
 
+def branched() -> Network:
+    """Two ReLUs whose maps are put side by side, which no backward needs."""
+    b = Builder("branched", (4, 1, 24, 24))
+    x = b.conv(4, 3, pad=1)
+    y = b.relu(after=b.conv(2, 3, pad=1, after=x))
+    b.concat(y, b.relu(after=b.conv(2, 3, pad=1, after=x)))
+    b.conv(2, 3, pad=1)
+    b.global_pool()
+    b.fc(2)
+    b.softmax()
+    return b.build()
+
+
 def joined() -> Network:
     """A bottleneck: its largest maps are the two that are added, one of them normalised."""
     b = Builder("joined", (4, 4, 24, 24))
@@ -94,12 +107,13 @@ def talk() -> Network:
 class Case:
     """What the tests of one word have of their own."""
 
-    network: Callable[[], Network]  #: a small one that needs less with the word, steps cut
+    network: Callable[[], Network]  #: a small one that has it, and needs less, steps cut
     named: str  #: one in the zoo that has it
     lacking: tuple[Callable[[], Network], ...]  #: networks that it is refused for
     drawn: tuple[str, ...] = ()  #: kinds of layers that drawn networks have more of
     ranks: bool = True  #: whether several can train together
     catalogue: str = "own"  #: the kernels with which the bits are those without the word: all, or the plain ones
+    floor: bool = True  #: whether the largest step needs less, or only less waits for backward
     reason: str = ""  #: in listings, of tensors that the word has made
     function: str = ""  #: of `kernels`, in listings and scripts: the word's own
 
@@ -112,6 +126,15 @@ CASES = {
         ("pool", "pool"),
         reason="a max pooling's positions, in place of its x and y · 2 maps",
         function="pool_position.backward",
+    ),
+    "signs": Case(
+        branched,
+        "tiny-inception",
+        (joined, lambda: build("tiny-vgg", 2), lambda: build("tiny-gpt", 2)),
+        ("relu", "concat", "join"),
+        floor=False,
+        reason="the signs of a ReLU, in place of its map",
+        function="relu_sign.backward",
     ),
     "in-place": Case(
         joined,
@@ -138,10 +161,10 @@ CASES = {
 WORDS = pytest.mark.parametrize("word", lean.WORDS)
 #: Preset → networks with the conventions that it was published for; the first one that can have a word is tried.
 NETWORKS = {
-    "vdnnpp": ("tiny-vgg:vdnnpp", "tiny-resnet:vdnnpp", "tiny-vgg", "tiny-gpt"),
+    "vdnnpp": ("tiny-vgg:vdnnpp", "tiny-resnet:vdnnpp", "tiny-vgg", "tiny-inception", "tiny-gpt"),
     "superneurons": ("tiny-inception:superneurons", "tiny-resnet:superneurons", "tiny-gpt"),
     "accudnn": ("tiny-inception", "tiny-resnet", "tiny-gpt"),
-    "": ("lenet", "tiny-resnet", "tiny-gpt"),
+    "": ("lenet", "tiny-resnet", "tiny-inception", "tiny-gpt"),
 }
 
 
@@ -259,7 +282,7 @@ def test_the_emulated_gpu_comes_to_the_same_bits(word: str) -> None:
     assert differing(state, expected) == []
 
 
-@WORDS
+@pytest.mark.parametrize("word", [word for word, case in CASES.items() if case.floor])
 def test_less_is_needed_where_steps_are_cut(word: str) -> None:
     network = CASES[word].network()
     cut, leaner = with_seams(network), with_seams(network.leaner(word))
