@@ -281,10 +281,10 @@ def monet_table(rows: Rows) -> Table:
 
 def monet_sentence(rows: Rows) -> str:
     said = [verdict(one, rows.ours(one)[0]) for one in published()]
-    return (
-        f"Of the {len(said)} points {said.count('met')} are met and {said.count('missed')} missed; at "
-        f"{said.count('as plain')} ours takes as long as with memory enough, and MONeT less."
-    )
+    plain = f"; at {count} ours takes as long as with memory enough, and MONeT less" if (
+        count := said.count("as plain")
+    ) else ""  # fmt: skip
+    return f"Of the {len(said)} points {said.count('met')} are met and {said.count('missed')} missed{plain}."
 
 
 def pages_parts(rows: Rows) -> dict[str, str]:
