@@ -411,6 +411,8 @@ def refuse(network: Network, setup: Setup, machine: Any) -> None:
         raise SetupError(f"the executor copies to the host alone; leave out the tier {others[0]}")
     if network.ranks > 1:
         raise SetupError(f"the executor trains on one rank, and {network.name} has {network.ranks}")
+    if network.on_host:
+        raise SetupError("the executor keeps the optimiser's state on the device; leave out :state-on-host")
     if len(network.given) > 2:
         raise SetupError(f"the executor takes images and labels, and {network.name} has more inputs")
     families = dict.fromkeys(call.family for step in network.steps for call in step.calls)

@@ -5,7 +5,8 @@ the last of those accesses has been executed the bytes are filled with ones: a N
 order is right, nothing that comes later has touched them yet.  If a wait is missing, a later value may be destroyed
 here, or an access that comes too late finds ones.
 
-What the next iteration needs of this one, the last values of resident tensors and the results in pinned memory, stays.
+What the next iteration needs of this one stays: the last values of resident tensors, and in pinned memory the results
+and the optimiser's states.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Poison:
                 if isinstance(instruction, Launch) and instruction.workspace is not None:
                     start, nbytes = instruction.workspace
                     self._workspaces[position] = DEVICE, start, start + nbytes
-        results = {tensor: address for tensor, address in program.pinned.items() if tensor.kind == "loss"}
+        results = {tensor: at for tensor, at in program.pinned.items() if tensor.kind in ("loss", "momentum")}
         stays = [(t, DEVICE, address) for t, address in program.resident.items()]
         stays += [(t, HOST, address) for t, address in results.items()]
         kept = {now[key] for key in stays if key in now}

@@ -32,11 +32,16 @@ from refimpl.backend.run_errors import RunError
 from refimpl.backend.schedules import SHAPES, Schedule
 from refimpl.backend.script_text import (
     ABOUT,
+    AT_HOME,
     CUDA,
+    FILL,
+    FILL_AT_HOME,
     HEAD,
     HOST_THREAD,
     PLAIN_CUDA,
     PLAIN_WITHOUT_GPU,
+    READ,
+    READ_AT_HOME,
     START,
     TABLE,
     TRAIN,
@@ -114,7 +119,8 @@ class _Writer:
         self.streams = [f"{name}_stream" if name in ("out", "in") else name for name in program.streams]
         self.tables = dict(constants(self.network))
         self.families = {i.call.family for i in launches}
-        used = re.findall(r"\w+", ABOUT + HEAD + TABLE + HOST_THREAD + self.host_thread + START + TRAIN)
+        fields = TABLE + HOST_THREAD + self.host_thread + AT_HOME * bool(self.network.on_host)
+        used = re.findall(r"\w+", ABOUT + HEAD + fields + START + TRAIN)
         self._taken = {*used, *self.families, *self.streams, *dir(builtins), *keyword.kwlist}
         if self.plain:
             self._taken |= {"math", *self.plain.sources.functions, *self.plain.sources.constants}
@@ -192,7 +198,8 @@ class _Writer:
 
     def buffer(self, tensor: Tensor, address: int) -> str:
         """A place in pinned memory: `conv1_pinned`."""
-        return self._named((tensor, address), f"{tensor.name}_pinned")
+        name = self.name(tensor) if tensor in self.network.on_host else tensor.name
+        return self._named((tensor, address), f"{name}_pinned")
 
     def _named(self, key: Any, wanted: str) -> str:
         if key not in self._names:
@@ -244,6 +251,9 @@ class _Writer:
             "streams": ", ".join(streams),
             "host_thread": self.host_thread,
             "table": TABLE if self.tables else "",
+            "at_home": AT_HOME if self.network.on_host else "",
+            "fill": FILL_AT_HOME if self.network.on_host else FILL,
+            "read": READ_AT_HOME if self.network.on_host else READ,
             "residents": "\n".join(self._residents(firsts)),
             "buffers": "\n".join([*self._buffers(), *self._tables()]),
             "finish": f"{INDENT * 2}while pieces:\n{INDENT * 3}pieces.pop(0).result()\n" * threads,
@@ -323,6 +333,10 @@ class _Writer:
         for address, tensor in sorted(used, key=lambda place: (place[0], place[1].name)):
             name = self.buffer(tensor, address)
             comment = f"takes turns with {last}" if address < end else ""
+            if tensor in self.network.on_host:
+                given = [quoted(tensor.name), f"{address:#x}", *map(str, tensor.shape)]
+                yield from packed(f"{name} = at_home", given, indent="")
+                continue
             yield from packed(f"{name} = at", [*self._place(tensor, address), "of=pinned"], comment, "")
             if address + tensor.nbytes > end:
                 end, last = address + tensor.nbytes, name

@@ -55,7 +55,7 @@ def kept(name, shape, *addresses, first=0.0, spread=0.0):
     for one, array in zip((name, f"d({name})", $states), arrays):
         state[one] = (array, first, spread) if one == name else (array, 0.0, 0.0)
     return arrays if len(arrays) > 1 else arrays[0]
-$kernels$table
+$at_home$kernels$table
 $host_thread
 # -- Tensors that stay as long as training does
 $residents
@@ -66,6 +66,21 @@ $buffers
 
 def train_step(iteration):
 '''
+
+AT_HOME = '''
+
+def at_home(name, address, *shape):
+    """A part of the state that is in pinned memory from one iteration to the next."""
+    state[name] = (at(address, *shape, of=pinned), 0.0, 0.0)
+    return state[name][0]
+'''
+
+#: How a part of the state is filled and read: where all is on the device, and where some is in pinned memory.
+FILL = "array.copy_to_device(given[name] if given else np.full(array.shape, values, np.float32))"
+READ = "array.copy_to_host()"
+FILL_AT_HOME = """values = given[name] if given else np.full(array.shape, values, np.float32)
+        np.copyto(array, values) if isinstance(array, np.ndarray) else array.copy_to_device(values)"""
+READ_AT_HOME = "np.array(array) if isinstance(array, np.ndarray) else array.copy_to_host()"
 
 TABLE = '''
 
@@ -116,7 +131,7 @@ ${schedule}def start(given):
         key = hashlib.blake2b(f"{SEED}/{name}".encode(), digest_size=16).digest()
         random = np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
         values = random.standard_normal(array.shape, np.float32) * np.float32(spread) if spread else first
-        array.copy_to_device(given[name] if given else np.full(array.shape, values, np.float32))
+        $fill
     cuda.synchronize()
 
 
@@ -157,5 +172,5 @@ if __name__ == "__main__":
     for iteration, loss in enumerate(train(data, given.steps)):
         print(f"iteration {iteration}: loss {loss!r}", flush=True)
     if given.save:
-        np.savez(given.save, **{name: array.copy_to_host() for name, (array, _, _) in state.items()})
+        np.savez(given.save, **{name: $read for name, (array, _, _) in state.items()})
 '''

@@ -186,7 +186,7 @@ class Trainer:
             self.replay = self.device.replay(program, self._launched())
             self._gate = self._find_gate()
             for tensor, values in chain(constants(self.network), initial_state(self.network, seed)):
-                self.device.write(program.resident[tensor], values)
+                self._write(tensor, values)
         except BaseException:
             self.close()
             raise
@@ -334,7 +334,7 @@ class Trainer:
             np.copyto(self._shared(program, tensor, writes=True), values)
 
     def _shared(self, program: Program, tensor: Tensor, writes: bool = False) -> np.ndarray:
-        """The pinned memory that a batch comes from or a result goes to."""
+        """The pinned memory that a batch comes from, a result goes to, or a state is in."""
         start = program.pinned[tensor]
         self.device.host_access(start, tensor.nbytes, writes, f"{'writing' if writes else 'reading'} {tensor}")
         return self.device.pinned[start : start + tensor.nbytes].view(tensor.dtype).reshape(tensor.shape)
@@ -352,8 +352,7 @@ class Trainer:
         raise RunError(f"the program of {self.network.name} computes no {' and no '.join(map(str, losses))}")
 
     def _judge(self) -> None:
-        at = self.program.resident
-        self._meet(self._summed(lambda losses: self.device.read(at[losses], losses.shape, losses.dtype)))
+        self._meet(self._summed(self._read))
         if not np.isfinite(self._losses).all():
             raise _Diverged
 
@@ -419,8 +418,7 @@ class Trainer:
     def state(self) -> dict[str, np.ndarray]:
         """A copy of every weight, gradient, momentum and statistic, by name."""
         self._require_open()
-        at = self.program.resident
-        return {t.name: self.device.read(at[t], t.shape, t.dtype) for t in state_tensors(self.network)}
+        return {tensor.name: self._read(tensor) for tensor in state_tensors(self.network)}
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from such a copy; the iteration and the settings stay.  A wrong one changes nothing."""
@@ -428,8 +426,22 @@ class Trainer:
         checkpoint.check("the state", self.network, state)
         self.replay.finish()  # an iteration that was cut off may still be running
         for tensor in state_tensors(self.network):
-            self.device.write(self.program.resident[tensor], np.ascontiguousarray(state[tensor.name]))
+            self._write(tensor, np.ascontiguousarray(state[tensor.name]))
         self._whole = True
+
+    def _read(self, tensor: Tensor) -> np.ndarray:
+        """A copy of what is kept from iteration to iteration, on the device or on the host."""
+        address = self.program.resident.get(tensor)
+        if address is None:
+            return np.array(self._shared(self.program, tensor))
+        return self.device.read(address, tensor.shape, tensor.dtype)
+
+    def _write(self, tensor: Tensor, values: np.ndarray) -> None:
+        address = self.program.resident.get(tensor)
+        if address is None:
+            np.copyto(self._shared(self.program, tensor, writes=True), values)
+        else:
+            self.device.write(address, values)
 
     def save(self, path: str | Path) -> None:
         """Write a checkpoint."""
@@ -459,7 +471,7 @@ class Trainer:
         found: dict[str, np.ndarray] = {}
         for tensor in state_tensors(self.network):
             if first := initial.get(tensor.name):
-                values = self.device.read(self.program.resident[tensor], tensor.shape, tensor.dtype)
+                values = self._read(tensor)
                 found[first.source] = first.as_source(values, found.get(first.source))
         return found
 

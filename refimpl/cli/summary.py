@@ -38,6 +38,9 @@ def run(options: argparse.Namespace) -> int:
     come_and_go = not any(tensor.kind == "weight gradient" for tensor in network.resident)
     resident = "weights and momentum" if come_and_go else "weights, their gradients and momentum"
     managed = "map, gradient map and gradient of weights" if come_and_go else "map and gradient map"
+    if network.on_host:
+        resident = resident.replace(" and momentum", "").replace(", their", " and their")
+        managed += ", and state on the host"
     say(f"Resident, as {resident}: {size(network.resident_bytes)}.")
     say(f"Every {managed}, each counted once: {size(network.managed_bytes)}.")
     return DONE

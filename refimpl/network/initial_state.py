@@ -15,13 +15,13 @@ import numpy as np
 
 from refimpl.network import Layer, Network, Tensor
 
-#: The kinds of resident tensors that training changes and an iteration does not start from scratch.
+#: The kinds of tensors that training changes and an iteration does not start from scratch.
 STATE_KINDS = ("weight", "weight gradient", "momentum", "statistic")
 
 
 def state_tensors(network: Network) -> list[Tensor]:
     """The tensors that make up the state of training, in the network's order."""
-    return [tensor for tensor in network.resident if tensor.kind in STATE_KINDS]
+    return [tensor for tensor in (*network.resident, *network.on_host) if tensor.kind in STATE_KINDS]
 
 
 def drawn(name: str, shape: tuple[int, ...], spread: float, seed: int) -> np.ndarray:

@@ -126,11 +126,11 @@ class Step:
     """One layer's forward or backward.  `reads`, `writes` and `updates` name managed tensors only, each once.
 
     `reads` have to be there before; `writes` come into being in this step (a sum's addend is written and read in one
-    step); `updates` are there before and are changed.  `part` of `parts`: of a step that was cut
-    (`refimpl.network.seams`).
+    step); `updates` are there before and are changed; `states`, too, and they are the optimiser's, and come from the
+    host.  `part` of `parts`: of a step that was cut (`refimpl.network.seams`).
     """
 
-    __slots__ = ("calls", "direction", "layer", "number", "part", "parts", "reads", "updates", "uses", "writes")
+    __slots__ = "calls", "direction", "layer", "number", "part", "parts", "reads", "states", "updates", "uses", "writes"
 
     def __init__(
         self, number: int, layer: Layer, direction: Direction, calls: Iterable[Call], part: int = 1, parts: int = 1
@@ -151,8 +151,9 @@ class Step:
                 if tensor.managed:
                     writes[tensor] = None
         self.reads = tuple(tensor for tensor in reads if tensor not in updates)
-        self.updates, self.writes = tuple(updates), tuple(writes)
-        self.uses = (*self.reads, *self.updates, *self.writes)
+        self.states = tuple(tensor for tensor in updates if tensor.kind == "momentum")
+        self.updates, self.writes = tuple(x for x in updates if x not in self.states), tuple(writes)
+        self.uses = (*self.reads, *self.updates, *self.writes, *self.states)
 
     @property
     def forward(self) -> bool:

@@ -58,6 +58,7 @@ class Network:
         self.opaque: Mapping[str, int] = {}  #: operator without a kernel → layers
         self.managed: list[Tensor] = []  #: every managed tensor, in the order of its first use, workspaces excepted
         self.resident: list[Tensor] = []  #: every resident tensor
+        self.on_host: list[Tensor] = []  #: managed tensors that are on the host from one iteration to the next
         self.reasons: dict[Tensor, str] = {}  #: managed tensor → why one of `lean` has made it
         self._make_tensors(ends)
         self.steps: list[Step] = []

@@ -153,7 +153,9 @@ class _Lister:
         spare = size(program.budget - program.peak_bytes)
         held = f"peak {size(program.peak_bytes)}, {spare} to spare"
         pool = [f"pool {size(program.pool_bytes)}"] * (program.pool_bytes < program.budget)
-        yield from _entry("fits", [held, *pool, f"resident {size(self.network.resident_bytes)}"])
+        states = sum(tensor.nbytes for tensor in self.network.on_host)
+        home = [f"{size(states)} of the optimiser's states are on the host between iterations"] * bool(states)
+        yield from _entry("fits", [held, *pool, f"resident {size(self.network.resident_bytes)}", *home])
         live = f"{size(row.live_bytes)} at most ({row.step.title}, step {row.step.number})"
         yield from _entry("live", [live, f"{size(round(average))} on average"])
         moved = {

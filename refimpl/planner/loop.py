@@ -88,11 +88,14 @@ class Planner:
                 self._prefetch(step)
             self._allocate(tensor for tensor in step.writes if tensor.kind == "weight gradient")
             workspace = mover.workspace(step)
+            for state in step.states:
+                memory.lag = memory.lag or 2  # they leave while the next come; what fits depends on no wait
+                mover.have(state)
             if when == "late":
                 self._prefetch(step)
             self._sample(step, workspace)
             mover.launch(step, workspace)
-            for tensor in self.offload.leaves(step):
+            for tensor in (*self.offload.leaves(step), *step.states):
                 mover.offload(tensor)
             if self.setup.join and order.copies > copies and step.part == step.parts:
                 order.join(self.device_streams)
@@ -139,8 +142,8 @@ class Planner:
         network = self.network
         for tensor in network.resident:
             self.memory.reside(tensor)
-        for tensor in (*self.mover.batch, *self.context.results):
-            self.pinned.fix(tensor, valid=tensor in self.mover.batch)
+        for tensor in (*network.on_host, *self.mover.batch, *self.context.results):
+            self.pinned.fix(tensor, valid=tensor not in self.context.results)
         for tensor in self.mover.batch:
             if tensor.managed:
                 self._allocate([tensor])
@@ -167,7 +170,7 @@ class Planner:
             instructions=instructions,
             streams=self.streams,
             resident={block.tensor: block.address for block in resident},
-            pinned={t: self.pinned.address(t) for t in (*self.mover.batch, *self.context.results)},
+            pinned={tensor: block.address for tensor, block in self.pinned.fixed.items()},
             fates=kept | self.context.fates,
             rows=self.rows,
             counts=Counts(waits=self.order.waits, **self.mover.counts, **self.pinned.counts),

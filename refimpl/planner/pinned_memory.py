@@ -1,6 +1,6 @@
 """Pinned memory: which buffers hold the copies of the batch, the results and the maps outside the device.
 
-The batch and the results have buffers for the whole run, in front of the host's memory.  A map gets a buffer where the
+The batch, results, states have buffers for the whole run, in front of the host's memory.  A map gets a buffer where the
 module in the slot `pinned` says, when it is copied out: in the host's memory, or in another of the machine's tiers.
 Each tier is a memory with addresses of its own.  A copy is valid until the tensor is written to on the device.
 
@@ -28,10 +28,10 @@ class PinnedMemory:
         self.module, self._order = module, order
         self._streams = len(order.streams)
         self._step: Step | None = None  #: the running one
-        self.fixed_bytes = 0  #: of the batch's and the results' buffers
+        self.fixed_bytes = 0  #: of the buffers for the whole run
         self.taken: Counter[str] = Counter()  #: tier → bytes up to the highest address used
         self.counts: Counter[str] = Counter()
-        self._fixed: dict[Tensor, Block] = {}
+        self.fixed: dict[Tensor, Block] = {}  #: the buffers for the whole run
         self._raw: dict[Tensor, Block] = {}  #: in the order in which the buffers were taken
         self._freed: defaultdict[str, History] = defaultdict(History)  #: by tier
 
@@ -42,15 +42,11 @@ class PinnedMemory:
     # -- what is where -------------------------------------------------------------------------------------------------
 
     def fix(self, tensor: Tensor, valid: bool) -> None:
-        """A buffer for the whole run, for the batch or a result; `valid`: whether it holds the tensor already."""
+        """A buffer for the whole run; `valid`: whether it holds the tensor already, as it does the batch."""
         nbytes = pinned_size(tensor.nbytes)
-        block = self._fixed[tensor] = Block(tensor, self.fixed_bytes, nbytes, self._streams)
+        block = self.fixed[tensor] = Block(tensor, self.fixed_bytes, nbytes, self._streams)
         block.valid = valid
         self.fixed_bytes = self.taken[HOST] = self.fixed_bytes + nbytes
-
-    def address(self, tensor: Tensor) -> int:
-        """The address of a buffer for the whole run."""
-        return self._fixed[tensor].address
 
     def has(self, tensor: Tensor) -> bool:
         """Whether the host has a valid copy."""
@@ -62,13 +58,13 @@ class PinnedMemory:
             copy.valid = False
 
     def _copies(self, tensor: Tensor) -> list[Block]:
-        return [block for block in (self._fixed.get(tensor), self._raw.get(tensor)) if block is not None]
+        return [block for block in (self.fixed.get(tensor), self._raw.get(tensor)) if block is not None]
 
     # -- copies --------------------------------------------------------------------------------------------------------
 
     def target(self, tensor: Tensor) -> Block:
         """The buffer that a copy out fills."""
-        return self._fixed.get(tensor) or self._raw.get(tensor) or self._take(tensor)
+        return self.fixed.get(tensor) or self._raw.get(tensor) or self._take(tensor)
 
     def left(self, tensor: Tensor) -> None:
         """A copy out has been issued."""
@@ -76,7 +72,7 @@ class PinnedMemory:
 
     def source(self, tensor: Tensor) -> Block:
         """The buffer that a copy in reads."""
-        return self._fixed.get(tensor) or self._raw[tensor]
+        return self.fixed.get(tensor) or self._raw[tensor]
 
     def fetched(self, tensor: Tensor) -> None:
         """A copy in has been issued."""

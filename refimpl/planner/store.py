@@ -66,7 +66,7 @@ class StoredMaps(PinnedMemory):
 
     def left(self, tensor: Tensor) -> None:
         super().left(tensor)
-        if tensor in self._fixed:
+        if tensor in self.fixed:
             return
         assert self._step is not None
         self._planned.pop(tensor, None)  # another content may be another case
@@ -81,7 +81,7 @@ class StoredMaps(PinnedMemory):
 
     def source(self, tensor: Tensor) -> Block:
         """The buffer that a copy in reads; a map that is in the store alone comes back first."""
-        if tensor not in self._fixed:
+        if tensor not in self.fixed:
             self._bring_back(tensor)
         return super().source(tensor)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 #: What device memory holds, in the order in which it is stacked in a picture.
-KINDS = ("resident", "input", "map", "gradient map", "weight gradient", "workspace", "draining")
+KINDS = ("resident", "input", "map", "gradient map", "weight gradient", "workspace", "momentum", "draining")
 
 NAME = 72  #: letters of a setup's name that a heading has room for
 

@@ -41,6 +41,7 @@ KIND_STYLE: dict[str, tuple[str, str]] = {
     "gradient map": (ORANGE, ""),
     "weight gradient": (VERMILION, ""),  # where these come and go; elsewhere they are resident
     "workspace": (GREEN, ""),
+    "momentum": (INDIGO, ""),  # or AdamW's averages, where they come from the host; elsewhere they are resident
     "draining": (PURPLE, "////"),
 }
 

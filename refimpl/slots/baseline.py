@@ -185,6 +185,6 @@ class NetworkWide(slots.Liveness):
             return LayerWise().bind(context)
         releases = Releases()
         for tensor, uses in context.uses.items():
-            if tensor.kind in ("gradient map", "weight gradient"):
+            if tensor.kind in ("gradient map", "weight gradient", "momentum"):
                 releases.add(uses[-1].number, tensor)
         return releases

@@ -41,7 +41,7 @@ class Context:
         self.results = results_of(network)
         #: Tier → bytes for maps, the preferred tier first; the host's without the batch's and the results' buffers.
         self.tiers = {tier.name: UNLIMITED if tier.nbytes is None else tier.nbytes for tier in machine.tiers}
-        fixed = sum(pinned_size(tensor.nbytes) for tensor in (*self.batch, *self.results))
+        fixed = sum(pinned_size(tensor.nbytes) for tensor in (*network.on_host, *self.batch, *self.results))
         if self.tiers[HOST] < fixed:
             room = Room(HOST, self.tiers[HOST], self.tiers[HOST], self.tiers[HOST])
             raise PinnedDoesNotFit.of(None, "the batch and the results", fixed, [room])

@@ -244,7 +244,8 @@ class _Reader:
 
 def counted_again(program: Program) -> Counts:
     """Bytes moved and steps that run again, counted in the instructions; batch and results do not count."""
-    moved = [it for it in program.instructions if isinstance(it, CopyIn | CopyOut) and it.tensor not in program.pinned]
+    fixed = {*program.pinned} - {*program.network.on_host}
+    moved = [it for it in program.instructions if isinstance(it, CopyIn | CopyOut) and it.tensor not in fixed]
     again = [it for it in program.instructions if isinstance(it, Launch) and it.rebuild]
     return Counts(
         offloaded_bytes=sum(it.nbytes for it in moved if isinstance(it, CopyOut)),

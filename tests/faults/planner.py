@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.faults.fault import Fault
 
 EXECUTOR = "tests/refimpl/test_executor.py"
+STATES = "tests/refimpl/network/test_state_on_host.py"
 
 FAULTS = (
     Fault(
@@ -286,5 +287,41 @@ FAULTS = (
         "        if self._is_ordered(accesses):\n            self._give_back(tensor)\n",
         "        if accesses:\n            self._give_back(tensor)\n",
         EXECUTOR,
+    ),
+    Fault(
+        "a state of the optimiser is not copied out after its update",
+        "refimpl/planner/loop.py",
+        "for tensor in (*self.offload.leaves(step), *step.states):",
+        "for tensor in self.offload.leaves(step):",
+        STATES,
+    ),
+    Fault(
+        "the pinned buffers of states are after those of the results, of which evaluating has more",
+        "refimpl/planner/loop.py",
+        "for tensor in (*network.on_host, *self.mover.batch, *self.context.results):",
+        "for tensor in (*self.mover.batch, *self.context.results, *network.on_host):",
+        STATES,
+    ),
+    Fault(
+        "a state drains as long as there is room, so that a plan with fixed addresses is another one",
+        "refimpl/planner/loop.py",
+        "memory.lag = memory.lag or 2",
+        "memory.lag = memory.lag",
+        f"{STATES} -k no_more_than",
+        slow=True,
+    ),
+    Fault(
+        "verify does not look at the host's copies of states when an iteration ends",
+        "refimpl/planner/verify/plain_run.py",
+        'if tensor.kind != "scratch"), *self.network.on_host]',
+        'if tensor.kind != "scratch")]',
+        STATES,
+    ),
+    Fault(
+        "verify forgets between two iterations who touched the host's copies of states",
+        "refimpl/planner/verify/check.py",
+        "            assert block.tensor is not None\n            if",
+        "            block.written_at, block.read_at = -1, {}\n            if",
+        STATES,
     ),
 )

@@ -31,9 +31,9 @@ ADAMW = {name: value for name, value in SETTINGS.items() if name != "momentum"} 
 
 
 def new_state(network: Network, seed: int = 0) -> Arrays:
-    """An array for every resident tensor, by name: weights drawn (He's rule, biases too), the rest zero or one."""
+    """An array for all that outlives an iteration, by name: weights drawn (He's rule, biases too), others 0 or 1."""
     random = np.random.default_rng(seed)
-    state = {tensor.name: np.zeros(tensor.shape, tensor.dtype) for tensor in network.resident}
+    state = {tensor.name: np.zeros(tensor.shape, tensor.dtype) for tensor in (*network.resident, *network.on_host)}
     state |= {tensor.name: values for tensor, values in constants(network)}
     for layer, name, parameter in network.parameters():
         shape = parameter.weight.shape

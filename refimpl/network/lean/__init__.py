@@ -39,6 +39,7 @@ WORDS = {
     "in-place": "in_place",
     "gradients": "gradients",
     "pieces": "logits",
+    "state-on-host": "state_on_host",
 }
 ALL = "lean"  #: the word for all that a network can have
 

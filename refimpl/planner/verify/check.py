@@ -104,7 +104,7 @@ class Check:
             )
         tables = {
             "resident": (program.resident, set(program.network.resident)),
-            "pinned": (program.pinned, {*self.plain.batch, *self.plain.results()}),
+            "pinned": (program.pinned, {*program.network.on_host, *self.plain.batch, *self.plain.results()}),
         }
         for name, (table, wanted) in tables.items():
             for tensor in wanted ^ set(table):
@@ -126,9 +126,11 @@ class Check:
             block.number = self.plain.initial.get(tensor)
         for tensor in self.pinned.misplaced:
             self.refuse(2, f"the host's buffer of {tensor} overlaps another's, or leaves pinned memory", tensor)
+        for tensor in program.network.on_host:
+            self.pinned.stays[program.pinned[tensor]].number = self.plain.initial[tensor]
 
     def begin(self) -> None:
-        """A new batch is in the host's buffers; of the iteration before, only what is resident is left.
+        """A new batch is in the host's buffers; of the iteration before, only what outlives it is left.
 
         The backend must make sure that the host touches its buffers between two iterations only.
         """
@@ -138,7 +140,8 @@ class Check:
             memory.forget()
         for block in self.pinned.stays.values():
             assert block.tensor is not None
-            block.number = self.plain.numbers[block.tensor] if block.tensor in self.plain.batch else None
+            if block.tensor not in self.plain.on_host:
+                block.number = self.plain.numbers[block.tensor] if block.tensor in self.plain.batch else None
         for forgotten in (self.algorithms, self.ran, self.unread, self.unawaited, self.idle):
             forgotten.clear()
 
@@ -150,9 +153,12 @@ class Check:
                 self.refuse(3, f"{call} of {role.step} is never run", layer=role.step.layer.name)
         for tensor in plain.outlives():
             block = self.device.live.get(program.resident.get(tensor, -1))
+            if tensor in plain.on_host:
+                block = self.pinned.stays[program.pinned[tensor]]
             if block is None or block.number != plain.numbers[tensor]:
                 held = plain.maker(block.number if block else None)
-                self.refuse(3, f"at the end {tensor} holds {held}, not {plain.maker(plain.numbers[tensor])}", tensor)
+                where = f"the host's copy of {tensor}" if tensor in plain.on_host else tensor
+                self.refuse(3, f"at the end {where} holds {held}, not {plain.maker(plain.numbers[tensor])}", tensor)
         for tensor in plain.results():
             host = self.pinned.stays.get(program.pinned.get(tensor, -1))
             if host is None or host.number != plain.numbers[tensor]:

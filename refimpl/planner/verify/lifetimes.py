@@ -127,7 +127,8 @@ class CheckedDevice:
 class HostMemory:
     """The pinned arena, another tier, or the store.
 
-    The batch's buffers and the results' stay; any other bytes belong to who wrote there last.
+    The buffers of the batch, the results and the optimiser's states stay; any other bytes belong to who wrote there
+    last.
 
     No instruction frees a buffer of the host.  So all other buffers are among the free bytes, with their content: a
     copy out may overwrite them, and what it overwrites is lost.
@@ -136,7 +137,7 @@ class HostMemory:
     def __init__(self, size: int, stays: Mapping[Tensor, int] = {}, name: str = "pinned memory") -> None:
         self.name = name
         self.free_bytes = FreeBytes(size)
-        self.stays: dict[int, CheckedBlock] = {}  #: the batch's and the results', by address
+        self.stays: dict[int, CheckedBlock] = {}  #: the buffers that stay, by address
         self.lost: dict[Tensor, int] = {}  #: tensor → position of what went over its copy
         self.misplaced = [tensor for tensor, address in stays.items() if not self._keep(tensor, address)]
 

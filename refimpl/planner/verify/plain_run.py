@@ -35,11 +35,11 @@ class PlainRun:
 
     def __init__(self, network: Network) -> None:
         self.network = network
-        self.batch = network.given
+        self.batch, self.on_host = network.given, {*network.on_host}
         self.roles = {call: Role(step, call) for step in network.steps for call in step.calls}
         self._made: list[str | Call] = []  #: number → who made that value
         self.numbers: dict[Tensor, int] = {}
-        for tensor in network.resident:
+        for tensor in (*network.resident, *network.on_host):
             self.numbers[tensor] = self._new(f"{tensor} as it was before training")
         self.initial = dict(self.numbers)
 
@@ -50,7 +50,7 @@ class PlainRun:
     def iteration(self) -> dict[Call, tuple[Numbers, Numbers]]:
         """Run every step once, on a new batch: call → the numbers it reads, and the numbers it writes."""
         numbers, made = self.numbers, self._made
-        for tensor in [tensor for tensor in numbers if tensor.managed]:
+        for tensor in [tensor for tensor in numbers if tensor.managed and tensor not in self.on_host]:
             del numbers[tensor]
         for tensor in self.batch:
             numbers[tensor] = self._new(f"the batch's {tensor}")
@@ -72,7 +72,7 @@ class PlainRun:
 
     def outlives(self) -> Iterable[Tensor]:
         """The tensors that must be right after an iteration; a scratch has no content to keep."""
-        return [tensor for tensor in self.network.resident if tensor.kind != "scratch"]
+        return [*(tensor for tensor in self.network.resident if tensor.kind != "scratch"), *self.network.on_host]
 
     def maker(self, number: int | None) -> str:
         """The name of the call that made a value."""

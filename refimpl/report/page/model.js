@@ -4,7 +4,7 @@
 // A *position* is an index into the program's instructions.  There are two axes, "steps" and "time" (seconds); step k
 // is [k, k + 1) on the first, and a moment inside it is placed by its share of the step's time.
 
-const KINDS = ["resident", "input", "map", "gradient map", "weight gradient", "workspace", "draining"];
+const KINDS = ["resident", "input", "map", "gradient map", "weight gradient", "workspace", "momentum", "draining"];
 const DRAINING = KINDS.indexOf("draining");
 const WORK = [
   "forward", "backward", "rebuild", "copy out", "prefetch", "on demand", "batch, results", "to the store",

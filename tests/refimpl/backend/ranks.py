@@ -96,7 +96,7 @@ def trained(
             mine = slice(batch * communicator.rank, batch * (communicator.rank + 1))
             losses.append(trainer.step(images[mine], labels[mine]))
         state = trainer.state()
-    kinds = {tensor.name: tensor.kind for tensor in net.resident}
+    kinds = {tensor.name: tensor.kind for tensor in (*net.resident, *net.on_host)}
     learnt = [state[name] for name in sorted(state) if kinds[name] in LEARNT]
     algorithms = [(str(i.call), i.choice.algorithm) for i in program.instructions if getattr(i, "choice", None)]
     return {

@@ -103,6 +103,13 @@ def talk() -> Network:
     return b.build()
 
 
+def unlearning() -> Network:
+    b = Builder("unlearning", (2, 4, 4, 4))
+    b.global_pool()
+    b.softmax()
+    return b.build()
+
+
 @dataclass(frozen=True)
 class Case:
     """What the tests of one word have of their own."""
@@ -114,6 +121,7 @@ class Case:
     ranks: bool = True  #: whether several can train together
     catalogue: str = "own"  #: the kernels with which the bits are those without the word: all, or the plain ones
     floor: bool = True  #: whether the largest step needs less, or only less waits for backward
+    by_hand: bool = True  #: whether the executor can train it
     reason: str = ""  #: in listings, of tensors that the word has made
     function: str = ""  #: of `kernels`, in listings and scripts: the word's own
 
@@ -156,6 +164,14 @@ CASES = {
         catalogue="plain",
         reason="piece of head 64 KiB",
         function="pieces.learn",
+    ),
+    "state-on-host": Case(
+        deep,
+        "lenet",
+        (unlearning,),
+        by_hand=False,
+        reason="841.3 KiB of the optimiser's states are on the host between iterations",
+        function="sgd.update",
     ),
 }
 WORDS = pytest.mark.parametrize("word", lean.WORDS)
@@ -234,7 +250,8 @@ def drawn(draw: st.DrawFn) -> tuple[Network, Network, Setup]:
     network = draw(networks(kinds=kinds))
     frozen = st.sampled_from([(), *((f"{layer.name}.*",) for layer in network.layers[:-2] if layer.own)])
     network = network.trained_by(draw(st.sampled_from(("sgd", "adamw"))), frozen=draw(frozen))
-    words = draw(st.sampled_from([[word] for word in lean.WORDS if lean.module(word).applies(network)] + [[lean.ALL]]))
+    having = [word for word, case in CASES.items() if case.by_hand and lean.module(word).applies(network)]
+    words = draw(st.sampled_from([[word] for word in having] + [having]))
     return network, network.leaner(*words), of_modules(**modules)
 
 
