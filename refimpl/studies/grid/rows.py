@@ -89,7 +89,7 @@ PROGRAM = ("pool_bytes", "peak_bytes", *OF_TYPE["count"], "adopted", "program")
 
 LARGEST = "largest"  #: as a batch: the largest one tried that fits
 #: As a setup, perhaps with the solver's seconds (`bound 60`): no plan takes less than its seconds.  It is one of whole
-#: steps; `bound 60 seams=yes` is that of steps cut at their seams.
+#: steps; `bound 60 seams=yes` is that of whole and of cut ones.
 BOUND = "bound"
 CUT = "seams=yes"
 
