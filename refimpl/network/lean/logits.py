@@ -119,8 +119,8 @@ class PiecewiseBackward(Backward):
 def of_a_window(call: Call, ones: Mapping[Tensor, Tensor], windows: int) -> Call:
     """The call on one of several windows; `ones`: tensor → one window's of it."""
     arguments = {name: ones.get(x, x) if isinstance(x, Tensor) else x for name, x in call.arguments.items()}
-    operands = ([ones.get(x, x) for x in some] for some in (call.reads, call.writes, call.updates))
-    return Call(call.function, arguments, *operands, flops=call.flops // windows)
+    reads, writes, updates = ([ones.get(x, x) for x in some] for some in (call.reads, call.writes, call.updates))
+    return Call(call.function, arguments, reads, writes, updates, flops=call.flops // windows)
 
 
 BACKWARD = PiecewiseBackward
