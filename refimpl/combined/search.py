@@ -1,8 +1,9 @@
 """The search: the papers' programs, some seeds, then one change after another, each judged by the planner.
 
 1. The papers' setups are planned.  Where one runs at the floor, that is it.
-2. The fastest of them and the two-parameter family (`seeds`) are the seeds, first with whole steps, then with steps
-   cut at their seams.  Where all of them are far above the floor, so is the family in smaller pools.
+2. The fastest of them and the two-parameter family (`seeds`) are the seeds, first with whole steps, then, where
+   half of the plans are left, with steps cut at their seams.  Where all of them are far above the floor, so is the
+   family in smaller pools.
 3. From the fastest seed with fixed addresses and the fastest without: a sweep gives every map, and all maps that are
    alike, each other fate, the largest first; what is faster stays.
 4. From the faster of the two a walk draws changes: of the fates of a map or of all maps like it, or of a module.  One
@@ -43,6 +44,7 @@ from refimpl.slots.setup import FIELDS
 
 POINTS = 3  #: papers' programs that are seeds: the fastest is not always the one with the most to gain
 NEAR = 1.5  #: times the best seconds: a plan of a seed or a paper that takes longer is given up, and time is saved
+CUT_SEEDS = 0.5  #: of all plans: where seeds of whole steps take more, none of cut steps are tried
 FAR = 1.1  #: times the floor: above it memory is tight, and holes decide what fits
 SWEEP = 0.25  #: of all plans, for each sweep: enough for the maps of a chain; a deep network's largest count most
 RARE = 0.2  #: of the changes are of a module, and of the others of all maps alike: they change much of the plan
@@ -195,8 +197,9 @@ def starts(judge: Judge, maps: Maps, points: list[Setup], pools: list[SmallerPoo
                 fastest[fixed] = judged
 
     for seams in (False, True)[: 1 + cuts]:
-        judge_all(dataclasses.replace(one, seams=seams) for one in points)
-        judge_all(family(maps, seams=seams))
+        if not seams or judge.count < CUT_SEEDS * judge.most:
+            judge_all(dataclasses.replace(one, seams=seams) for one in points)
+            judge_all(family(maps, seams=seams))
     counted = judge.count
     for allocator in (BestFit(), *pools):
         if judge.seconds > FAR * judge.floor:

@@ -18,7 +18,7 @@ from refimpl.combined import COMBINED, Combined, Fates, search
 from refimpl.combined.judge import Judge
 from refimpl.combined.maps import Maps
 from refimpl.combined.papers import best_of, papers
-from refimpl.combined.search import changed, point, with_word
+from refimpl.combined.search import changed, point, starts, with_word
 from refimpl.combined.seeds import ADDRESSES, FASTEST, family, prices, seed
 from refimpl.combined.seeds import fates_of as member
 from refimpl.combined.smaller_pool import POOLS, smaller_pools
@@ -263,6 +263,16 @@ def test_the_family_s_corners_and_prices() -> None:
             assert plan(net, again, on, 1 << 50).planned_seconds - one.planned_seconds == pytest.approx(
                 price * x.nbytes
             )
+
+
+@pytest.mark.parametrize(("most", "cut"), [(40, False), (400, True)])
+def test_seeds_of_cut_steps_leave_half_of_the_plans(most: int, cut: bool) -> None:
+    """Where those of whole steps take more, a sweep with few plans gains more than seeds of cut ones."""
+    net, on, budget = small(share=0.4)
+    judge, _, maps = judge_of(net, on, budget, most)
+    starts(judge, maps, [], [], cuts=True)
+    assert any(map(judge.knows, family(maps, seams=True))) == cut
+    assert judge.count < most
 
 
 def test_a_search_ends_when_nothing_is_left_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
