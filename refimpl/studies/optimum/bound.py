@@ -97,7 +97,7 @@ def single_step_bytes(network: Network, machine: Machine) -> int:
 
 def steps_of(network: Network) -> str:
     """The steps of the plans that a limit holds for."""
-    return "steps cut at their seams" if network.whole else "whole steps"
+    return "steps whole or cut at their seams" if network.whole else "whole steps"
 
 
 def everything_bytes(network: Network, machine: Machine) -> int:

@@ -42,7 +42,7 @@ class OptimumLimits:
     """How fast an iteration within a budget could be."""
 
     single_step_bytes: int
-    steps: str  #: of the plans that the limits hold for: whole, or cut at their seams
+    steps: str  #: of the plans that the limits hold for: whole alone, or cut at their seams, too
     floor: float  #: seconds
     bound: LowerBound
     enumerated: Enumerated | None  #: None: the network has too many maps
