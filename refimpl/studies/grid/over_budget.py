@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # drawing takes a second to import
     from matplotlib.figure import Figure
 
 COMBINED = "combined"
+WHOLE = "whole steps"
 ROUNDING = 1e-6  #: of 1
 HIGHEST = 3.2  #: slow-down; lines go on above it
 TICKS = 6  #: on the axis of budgets
@@ -55,7 +56,7 @@ class Curves:
     groups: Mapping[str, Sequence[Line]]  #: paper, or a setup that is of none → its lines
     searched: Line = ()  #: of the combined policy
     bound: Line = ()
-    steps: str = "whole steps"  #: or cut at their seams, where those of a row are
+    steps: str = WHOLE  #: or cut at their seams, where those of a row are
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Curves:
@@ -219,7 +220,7 @@ def against(own: str, other: str, lines: Sequence[Beside]) -> str:
 
 def findings(curves: Curves) -> list[str]:
     lines = [f"One step alone needs {size(curves.single_step)}: no policy with {curves.steps} fits in less."]
-    others = best([*curves.best.values()])
+    others = best([*curves.best.values()]) or [None] * len(curves.budgets)
     if curves.searched and (found := gain(curves.combined, others)):
         lines.append(
             f"At {counted(found.open, 'budget')} the best setup is above the floor.  There combined is faster at "
@@ -250,7 +251,7 @@ def picture(curves: Curves) -> Figure:
     from refimpl.report import style
     from refimpl.studies.drawing import OTHER_COLOURS, PAPER_COLOURS
 
-    budgets, step = curves.budgets, curves.single_step
+    budgets, step, whole = curves.budgets, curves.single_step, curves.steps == WHOLE
     several = any(len(lines) > 1 for lines in curves.groups.values())
     bold = {paper: line for paper, line in curves.best.items() if several and paper != "baseline"}
     with style.page(9.5, 5.4, "Slow-down over budget", curves.title, head=0.55) as figure:
@@ -272,9 +273,11 @@ def picture(curves: Curves) -> Figure:
         if curves.bound:  # it holds for all smaller budgets, too
             seen = [np.nan if value is None else value for value in curves.bound]
             look: Any = {"color": style.INK, "linewidth": 1.4, "linestyle": (0, (1, 1.2)), "marker": "."}
-            axes.step(budgets, seen, where="pre", label="lower bound", **look)
+            label = "lower bound" if whole else "lower bound (steps may be cut)"
+            axes.step(budgets, seen, where="pre", label=label, **look)
         axes.axhline(1, color=style.PALE, linewidth=0.8, label="floor: fastest calls, no wait")
-        style.limit(axes, step, across=False, label="least that one step needs", color=style.PALE)
+        least_of = "one step" if whole else "a part of a step"
+        style.limit(axes, step, across=False, label=f"least that {least_of} needs", color=style.PALE)
         scales(axes, budgets, step, right, bold | {COMBINED: curves.combined})
         style.legend_above(axes, 5)
     return figure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from refimpl.studies.grid.over_budget import (
     best,
     budgets_between,
     distance,
+    findings,
     gain,
     picture,
     with_smaller,
@@ -159,6 +161,23 @@ def test_lines_are_named_and_step_where_a_budget_begins_and_where_a_bound_ends()
     assert lines["combined"].get_drawstyle() == "steps-post" and lines["lower bound"].get_drawstyle() == "steps-pre"
     assert [*np.asarray(lines["combined"].get_xdata())][:-1] == BUDGETS, "the last step goes on to the right end"
     assert axes.get_ylim()[0] < 1
+
+
+def test_combined_alone_has_nothing_to_be_compared_with() -> None:
+    (needs, distance) = findings(dataclasses.replace(CURVES, groups={}))
+    assert needs.startswith("One step alone needs") and lacks(distance, "combined 1.092 ×") == []
+    assert "best setup" not in distance
+
+
+def test_the_legend_says_that_the_limits_are_those_of_steps_that_may_be_cut() -> None:
+    limits = (
+        {"least that one step needs", "lower bound"},
+        {"least that a part of a step needs", "lower bound (steps may be cut)"},
+    )
+    for steps, wanted, others in (("whole steps", *limits), ("steps cut at their seams", *limits[::-1])):
+        (axes,) = picture(dataclasses.replace(CURVES, steps=steps)).axes
+        names = {line.get_label() for line in axes.get_lines()}
+        assert wanted < names and not others & names
 
 
 def test_rows_that_were_all_refused_are_answered_with_the_reason() -> None:
