@@ -86,6 +86,7 @@ def test_where_steps_may_be_cut_the_bound_is_one_for_plans_of_whole_steps_too() 
     assert bounds[0] and bounds[1] and bounds[0].seconds <= bounds[1].seconds / EXACT
 
 
+@pytest.mark.slow
 def test_a_bound_with_fewer_steps_is_a_bound_too(monkeypatch: pytest.MonkeyPatch) -> None:
     network, budget = build("alexnet", 256), 1282 << 20
     exact = lower_bound(network, TITAN_X, budget)
