@@ -56,7 +56,7 @@ class Curves:
     groups: Mapping[str, Sequence[Line]]  #: paper, or a setup that is of none → its lines
     searched: Line = ()  #: of the combined policy
     bound: Line = ()
-    steps: str = WHOLE  #: or cut at their seams, where those of a row are
+    steps: str = WHOLE  #: or whole or cut at their seams, where those of a row may be cut
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Curves:

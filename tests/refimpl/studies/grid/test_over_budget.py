@@ -174,7 +174,7 @@ def test_the_legend_says_that_the_limits_are_those_of_steps_that_may_be_cut() ->
         {"least that one step needs", "lower bound"},
         {"least that a part of a step needs", "lower bound (steps may be cut)"},
     )
-    for steps, wanted, others in (("whole steps", *limits), ("steps cut at their seams", *limits[::-1])):
+    for steps, wanted, others in (("whole steps", *limits), ("steps whole or cut at their seams", *limits[::-1])):
         (axes,) = picture(dataclasses.replace(CURVES, steps=steps)).axes
         names = {line.get_label() for line in axes.get_lines()}
         assert wanted < names and not others & names
