@@ -276,7 +276,7 @@ def picture(curves: Curves) -> Figure:
             label = "lower bound" if whole else "lower bound (steps may be cut)"
             axes.step(budgets, seen, where="pre", label=label, **look)
         axes.axhline(1, color=style.PALE, linewidth=0.8, label="floor: fastest calls, no wait")
-        least_of = "one step" if whole else "a part of a step"
+        least_of = "one step" if whole else "one part"
         style.limit(axes, step, across=False, label=f"least that {least_of} needs", color=style.PALE)
         scales(axes, budgets, step, right, bold | {COMBINED: curves.combined})
         style.legend_above(axes, 5)

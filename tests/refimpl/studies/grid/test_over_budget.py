@@ -172,7 +172,7 @@ def test_combined_alone_has_nothing_to_be_compared_with() -> None:
 def test_the_legend_says_that_the_limits_are_those_of_steps_that_may_be_cut() -> None:
     limits = (
         {"least that one step needs", "lower bound"},
-        {"least that a part of a step needs", "lower bound (steps may be cut)"},
+        {"least that one part needs", "lower bound (steps may be cut)"},
     )
     for steps, wanted, others in (("whole steps", *limits), ("steps whole or cut at their seams", *limits[::-1])):
         (axes,) = picture(dataclasses.replace(CURVES, steps=steps)).axes
