@@ -105,19 +105,15 @@ def test_a_line_has_the_whole_of_a_row() -> None:
     assert (line(forward=1).network, line(total=3).network) == ("vgg16(16) forward", "vgg16(16)")
 
 
-def test_memory_is_beside_both_accountings_and_monets_beside_setups_that_recompute(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_memory_is_beside_both_accountings(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = independent.rows_of("memory.csv")
-    assert len(rows) == 32 and {row["source"] for row in rows} == {*measured_memory.SOURCES}
+    assert len(rows) == 26 and {row["source"] for row in rows} == {*measured_memory.SOURCES}
     assert {row["network"] for row in rows} <= {*RESNETS, "caffenet", "vgg16", "vgg19"}
-    small = [rows[0], {"network": "vgg16", "batch": "2", "source": "monet", "mebibytes": "2000", "overhead": "-5"}]
-    monkeypatch.setattr(measured_memory, "rows_of", lambda name: small)
-    (caffenet,), (vgg,) = measured_memory.plain_rows(), measured_memory.within_rows()
+    monkeypatch.setattr(measured_memory, "rows_of", lambda name: rows[:1])
+    (caffenet,) = measured_memory.memory_rows()
     whole = unlimited_baseline(benchmarked("caffenet", 10, False), measured_memory.TITAN_X).peak_bytes
     assert caffenet.network_wide == whole + CONTEXT_BYTES >= caffenet.layer_wise
     assert caffenet.network_wide_off == pytest.approx(caffenet.network_wide / (430 << 20) - 1)
-    assert vgg.theirs == 0.95 and vgg.ours and vgg.setup in measured_memory.RECOMPUTING
 
 
 def test_figures_are_counted_by_how_far_off_they_are() -> None:
