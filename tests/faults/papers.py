@@ -176,6 +176,20 @@ FAULTS = (
         slow=True,
     ),
     Fault(
+        "the combined search plans in no smaller pool where memory is tight",
+        "refimpl/combined/search.py",
+        "for allocator in (BestFit(), *pools):",
+        "for allocator in (BestFit(),):",
+        "tests/refimpl/combined/test_search.py",
+    ),
+    Fault(
+        "the combined search cuts what PyTorch's autograd runs",
+        "refimpl/combined/search.py",
+        "return network if network.conventions.as_pytorch else super().cut(network)",
+        "return super().cut(network)",
+        "tests/refimpl/combined/test_search.py",
+    ),
+    Fault(
         "the combined search never ends where no draw is new",
         "refimpl/combined/search.py",
         "while not judge.over and drawn_again < judge.most:",
