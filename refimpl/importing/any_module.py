@@ -65,11 +65,11 @@ def network_of(
         below: the path of the user's module in what was exported.
         outer_loss: a function of what the module returns, which is no part of the export.
     """
-    from refimpl.torch.exporting import fingerprint
+    from refimpl.importing.recorded import script_of
 
     observed = Observed(torch, exported, module, autocast, outer_loss)
     network = _Description(observed, exported, keeps == "pytorch", below).network(name)
-    network.fingerprint = "" if below else fingerprint(exported.graph.nodes)
+    network.script = {} if below else script_of(exported, module, autocast)
     return network
 
 

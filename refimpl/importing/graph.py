@@ -205,7 +205,7 @@ def built(
     _share(b, layers)
     network = b.build()
     network.file = graph.file
-    network.fingerprint = graph.fingerprint
+    network.script = graph.script
     network.origins = {node.origin: values[node.name].layer.name for node in its if node.origin}
     _give_weights(network, layers)
     return network.trained_by(frozen=[escape(name) for name, first in network.initial.items() if first.frozen])

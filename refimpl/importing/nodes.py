@@ -43,7 +43,7 @@ class Graph:
     outputs: list[str]
     dtype: str = "float32"  #: of the input; "int32": it is tokens
     file: str | None = None  #: that trained weights can be written back to
-    fingerprint: str = ""  #: of a module's export
+    script: Mapping[str, Any] = field(default_factory=dict)  #: of a module
 
 
 class Value(NamedTuple):

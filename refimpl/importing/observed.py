@@ -284,7 +284,8 @@ def _Run(observed: Observed, graph_module: Any) -> Any:
                 return super().run_node(node)
             arguments, named = self.fetch_args_kwargs_from_env(node)
             seen = observed.begins(node, [arguments, named])
-            made = super().run_node(node)
+            with torch.set_grad_enabled("out" not in named):  # which autograd does not take
+                made = super().run_node(node)
             observed.ran(seen, changed_by(node, arguments, named), made)
             return made
 

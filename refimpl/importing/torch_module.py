@@ -106,7 +106,7 @@ def fill_module(module: Any, trained: Mapping[str, np.ndarray]) -> None:
 def exported_module(module: Any, example: Example, caller: Any = None) -> Any:
     """What `torch.export` makes of the module as it trains; with a `caller`, of that module around it."""
     torch = imported_torch(module)
-    from refimpl.torch.exporting import as_it_trains
+    from refimpl.importing.recorded import as_it_trains
 
     device = next((parameter.device for parameter in module.parameters()), None)
 
@@ -145,7 +145,7 @@ class TorchTranslation:
     """The graph of one module."""
 
     def __init__(self, torch: Any, module: Any, exported: Any, shape: tuple[int, ...], dtype: str) -> None:
-        from refimpl.torch.exporting import fingerprint
+        from refimpl.importing.recorded import script_of
 
         signature = exported.graph_signature
         stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
@@ -184,7 +184,7 @@ class TorchTranslation:
         finally:
             self.vmaps.close()
         self.graph = Graph(type(module).__name__, "PyTorch", "", shape, self.nodes, outputs, dtype)
-        self.graph.fingerprint = fingerprint(exported.graph.nodes)
+        self.graph.script = script_of(exported, module)
 
     def _translate(self, node: Any) -> None:
         call = TorchCall(self, node)

@@ -21,7 +21,7 @@ def trained_by(network: Network, learning: Optimisation) -> Network:
     if network.ranks > 1:
         raise NetworkError(f"{network.name} is trained by {network.ranks} ranks: call trained_by before data_parallel")
     other = of_layers(network, described_again((*network.data, *network.layers)), learning)
-    other.fingerprint = network.fingerprint
+    other.script = network.script
     return other
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from refimpl.network import calls
 from refimpl.network.call import Call
@@ -50,7 +50,7 @@ class Network:
         self.whole: Network | None = None  #: the network whose steps were cut (`seams`) to make this one's
         self.file: str | None = None  #: the ONNX file that it came from
         self.origins: dict[str, str] = {}  #: node of the export of a PyTorch module → the layer with its numbers
-        self.fingerprint = ""  #: of that export
+        self.script: Mapping[str, Any] = {}  #: of that module
         self.initial: dict[str, FirstValues] = {}  #: tensor → values from a file or a module; the others' are drawn
         route = described or from_several(self.data, lambda layer: layer.producers, lambda layer: layer.consumers)
         self.layers = [layer for layer in route if layer not in self.data]

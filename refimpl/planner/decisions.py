@@ -24,7 +24,7 @@ from refimpl.slots.errors import SetupError
 if TYPE_CHECKING:
     from refimpl.planner.program import Program
 
-FORMAT = "refimpl decisions 1"
+FORMAT = "refimpl decisions 2"
 
 When = Literal["before", "after"]  #: of the step's first call that is no recomputation
 
@@ -58,7 +58,7 @@ def decisions(program: Program) -> dict[str, Any]:
         "machine": program.machine.name,
         "budget": program.budget,
         "resident": program.network.resident_bytes,
-        "fingerprint": network.fingerprint,
+        "script": network.script,
         "inputs": [[[*layer.shape], layer.y.dtype] for layer in network.data],
         "maps": {
             tensor.name: {

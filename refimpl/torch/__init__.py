@@ -1,9 +1,10 @@
 """A plan carried out in PyTorch's own training.  Needs PyTorch, and nothing else that Python does not have.
 
-step_orders    what the plan orders before and after each step      exporting      the module as a list of operators
-blocks         what autograd saved, wherever its bytes are          running_again  a node of forward, run again
-iteration      one forward and its backward pass                    planned        the module that a user calls
-transfers      copies: on the CPU, on CUDA, emulated                reporting      held and moved beside predicted
+step_orders    what the plan orders before and after each step      module_script  its operators, and their maps
+watching       one forward and its backward pass                    paths          the ways that a module has taken
+values         what a storage holds, wherever its bytes are         running_again  operators of forward, run again
+planned        the module that a user calls                         reporting      held and moved beside predicted
+transfers      copies: on the CPU, on CUDA, emulated                private        PyTorch's names that are not public
 module_plan    import and plan in one call; it needs all of refimpl
 meter          bytes of live tensors, counted on the CPU            planned_error  one line that says what to do
 """

@@ -10,19 +10,23 @@ plan can be carried out where nothing else is installed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import torch
 
-from refimpl.torch.exporting import ExportedModule
-from refimpl.torch.iteration import Iteration
+from refimpl.torch.module_script import entries_of, script_in, shapes_of
+from refimpl.torch.paths import Paths
 from refimpl.torch.planned_error import PlannedError
 from refimpl.torch.reporting import report
 from refimpl.torch.step_orders import read_plan
 from refimpl.torch.transfers import Transfers, transfers_for
+from refimpl.torch.watching import Iteration
 
 #: Attributes of a planned module; a part of the user's module may have such a name, too, and keeps it there.
-OWN = ("last", "lean", "orders", "training", "_exports", "_parts", "_transfers")
+OWN = ("last", "lean", "orders", "training", "_paths", "_transfers")
 
 
 class Planned(torch.nn.Module):
@@ -46,24 +50,22 @@ class Planned(torch.nn.Module):
             object.__setattr__(self, name, getattr(module, name))
         self.training = module.training
         self.orders, self.lean = read_plan(plan), lean
-        self._transfers, self._parts = transfers, list(module.modules())
-        self._exports: dict[Any, ExportedModule] = {}
-        self.last: Iteration | None = None  #: of the latest forward pass in training
-        if len(self.orders.plan["inputs"]) == 1:  # several have names, perhaps, and are checked when they come
-            ((shape, dtype),) = self.orders.plan["inputs"]
-            kind = getattr(torch, "int64" if dtype == "int32" else dtype)
-            self._exported((torch.zeros(shape, dtype=kind, device=self._device()),), {})
+        self._transfers = transfers
+        self._paths: Paths | None = None
+        self.last: Iteration | None = None  #: of the latest forward pass in training that was watched
+        self._check(script_in(self.orders.plan))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's outputs."""
-        if not self.training or not torch.is_grad_enabled():
+        if not self.module.training or not torch.is_grad_enabled():
             return self.module(*args, **kwargs)
-        if not all(part.training for part in self._parts):
-            name = next(name for name, part in self.module.named_modules() if not part.training)
-            raise PlannedError(f"{name} is in eval mode and the module in train mode; a plan is for all in train mode")
-        exported = self._exported(args, kwargs)
-        self.last = Iteration(exported, self.orders, self.transfers, self.lean)
-        return exported.packed(self.last.forward(exported.flat(args, kwargs)))
+        self._check_shapes([*args, *kwargs.values()])
+        if self._paths is None:
+            self._paths = Paths(entries_of(self._script(args, kwargs), self.orders, self.lean))
+        if self.last is not None and not self.lean and not self.orders.ordered:
+            return self.module(*args, **kwargs)  # everything is kept, and was counted once
+        self.last = Iteration(self._paths, self.orders, self.transfers)
+        return self.last.run(self.module, args, kwargs)
 
     def train(self, mode: bool = True) -> Planned:
         self.training = mode
@@ -82,6 +84,9 @@ class Planned(torch.nn.Module):
         except AttributeError:
             return getattr(self.__dict__["module"], name)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "last": None, "_paths": None, "_transfers": None}
+
     def extra_repr(self) -> str:
         plan = self.orders.plan
         return f"{plan['network']}, {plan['setup']}"
@@ -95,42 +100,36 @@ class Planned(torch.nn.Module):
     def _device(self) -> Any:
         return next((weight.device for weight in self.module.parameters()), torch.device("cpu"))
 
-    def _exported(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedModule:
-        """The operators for inputs of these shapes; those of a smaller batch are exported when it comes."""
-        flat = [*args, *kwargs.values()]
-        key = tuple(
-            (tuple(value.shape), value.dtype, value.device) if isinstance(value, torch.Tensor) else repr(value)
-            for value in flat
-        )
-        if key not in self._exports:
-            self._check_shape(flat)
-            made = ExportedModule(self.module, *_without_values(args, kwargs))
-            self._check(made, whole=not self._exports)
-            self._exports[key] = made
-        return self._exports[key]
+    def _script(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Mapping[str, Any]:
+        """The plan's script; recorded here if the plan is from another kind of device, and all of refimpl is there."""
+        script = script_in(self.orders.plan)
+        if script["device"] != self._device().type:
+            with suppress(ImportError):
+                recorded = import_module("refimpl.importing.recorded")
+                script = recorded.script_here(self.module, args, kwargs) or script
+        return script
 
-    def _check_shape(self, given: list[Any]) -> None:
-        """The planned shapes, or fewer images."""
+    def _check(self, script: Mapping[str, Any]) -> None:
+        """Whether the plan's module had the same weights."""
+        if script["module"] != shapes_of(self.module):
+            raise PlannedError(
+                f"the plan is for {self.orders.plan['network']} as it was imported, and {type(self.module).__name__} "
+                "has other weights or shapes; plan again for this module"
+            )
+
+    def _check_shapes(self, given: list[Any]) -> None:
+        """The planned shapes, or smaller ones."""
         wanted = [tuple(shape) for shape, _ in self.orders.plan["inputs"]]
         found = [tuple(value.shape) for value in given if isinstance(value, torch.Tensor)]
         alike = [
-            one[1:] == other[1:] and 0 < one[0] <= other[0] for one, other in zip(found, wanted, strict=False) if one
+            len(one) == len(other) and all(0 < a <= b for a, b in zip(one, other, strict=True))
+            for one, other in zip(found, wanted, strict=False)
         ]
-        if len(found) != len(wanted) or len(alike) != len(wanted) or not all(alike):
+        if len(found) != len(wanted) or not all(alike):
             raise PlannedError(
                 f"the plan is for inputs of {', '.join(map(_times, wanted))}, or fewer; got "
                 f"{', '.join(map(_times, found)) or 'no tensor'}: plan again for that"
             )
-
-    def _check(self, exported: ExportedModule, whole: bool) -> None:
-        """Whether the plan's operators are the module's; those of a smaller batch have the same names."""
-        own = {operator.name for operator in exported.operators}
-        if self.orders.of.keys() <= own and not (whole and exported.fingerprint != self.orders.plan["fingerprint"]):
-            return
-        raise PlannedError(
-            f"the plan is for {self.orders.plan['network']} as it was imported, and {type(self.module).__name__} lists "
-            "other operators or shapes; plan again for this module, with this version of PyTorch"
-        )
 
     def report(self, meter: Any = None) -> str:
         """What the latest iteration held and moved, beside the plan's prediction, as a table.
@@ -139,15 +138,6 @@ class Planned(torch.nn.Module):
             meter: a `Meter` that was entered for the iteration; without one, the peak is counted on CUDA only.
         """
         return report(self, meter)
-
-
-def _without_values(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Inputs of the same shapes that need no gradients."""
-
-    def plain(value: Any) -> Any:
-        return torch.zeros_like(value.detach()) if isinstance(value, torch.Tensor) else value
-
-    return tuple(plain(value) for value in args), {name: plain(value) for name, value in kwargs.items()}
 
 
 def _times(shape: tuple[int, ...]) -> str:

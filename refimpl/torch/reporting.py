@@ -45,9 +45,26 @@ def report(planned: Any, meter: Any = None) -> str:
     for key, name in names.items():
         value = found[key]
         lines.append(f"{name:24} {size(predicted[key]):>12} {'not counted' if value is None else size(value):>12}")
-    lines.append(f"{'blocks computed again':24} {'':>12} {planned.last.table.recomputed:>12}")
+    lines.append(f"{'nodes computed again':24} {'':>12} {planned.last.recomputed:>12}")
+    lines += _beside_the_plan(planned)
     if plan.get("keeps", "pytorch") == "own":
         lines.append(OWN)
     if moved := predicted.get("gradients_out", 0):
         lines.append(f"the plan also moves {size(moved)} of gradients, which is not carried out: its peak is too low")
     return "\n".join(lines)
+
+
+def _beside_the_plan(planned: Any) -> list[str]:
+    """What the plan did not know of, in a line each."""
+    last, made_by = planned.last, planned.orders.plan["script"].get("torch", torch.__version__)
+    differing = {entry.labels[number] if number >= 0 else entry.write: nbytes
+                 for entry in last.paths.script for number, nbytes in entry.differs.items()}  # fmt: skip
+    named = ", ".join(f"{name} ({size(nbytes)})" for name, nbytes in differing.items())
+    its = (
+        (last.unplanned, f"{last.unplanned} operators are not in the plan: kept, {size(last.unplanned_bytes)}"),
+        (last.kept_bytes, f"held beside the plan, which lets it go: {size(last.kept_bytes)}"),
+        (last.compared, f"the first iteration of its kind: {size(last.compared)} were copied to the host and compared"),
+        (named, f"kept, since its operators do not compute it again as it was: {named}"),
+        (made_by != torch.__version__, f"the plan's script is of PyTorch {made_by}, and this is {torch.__version__}"),
+    )
+    return [line for is_so, line in its if is_so]

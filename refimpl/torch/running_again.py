@@ -1,172 +1,240 @@
-"""A node of the forward pass, run again in backward: the same output, bit by bit.
+"""Operators of a node, remembered to run again in backward: the same outputs, bit by bit.
 
-The inputs are what they were: blocks (computed again in their turn where they are gone), weights and the batch.  Batch
+The inputs are what they were: values (computed again in their turn where they are gone), weights and the batch.  Batch
 normalisation runs on copies of its running statistics, so that they are updated once; what is random runs with the
-state that its generator had; autocast is as it was.
+state that its generator had.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from itertools import count
 from typing import Any, NamedTuple
 from weakref import ref
 
 import torch
-from torch.autograd.graph import saved_tensors_hooks
 
-from refimpl.torch.blocks import StorageBlock, StridedView
-from refimpl.torch.exporting import Operator, Slot
-
-
-class Autocast(NamedTuple):
-    """The state of autocast on one kind of device."""
-
-    kind: str
-    enabled: bool
-    dtype: Any
-
-    @staticmethod
-    def now(kind: str) -> Autocast:
-        return Autocast(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
-
-    def again(self) -> Any:
-        return torch.autocast(self.kind, enabled=self.enabled, dtype=self.dtype, cache_enabled=False)
+from refimpl.torch.module_script import Facts
+from refimpl.torch.private import as_below_autograd
+from refimpl.torch.values import StorageValue, StridedView
 
 
-class RunInput(NamedTuple):
-    """An input of a run: a view of a block, wherever that is.  `block` is None: the one that the run overwrites."""
+class Argument(NamedTuple):
+    """An argument: a view of a value, by its number if the same calls make it; or a tensor that is not the plan's."""
 
-    block: StorageBlock | None
-    view: StridedView
+    source: Any
+    view: Any
+    version: int = 0
 
 
-class NodeRun:
-    """One run of a node, and all that it takes to run it again."""
+class NodeCall(NamedTuple):
+    """An operator with its arguments, and the numbers of the values that it makes."""
 
-    __slots__ = ("autocast", "generator", "inputs", "missing", "operator", "versions")
+    func: Any
+    args: Any
+    kwargs: dict[str, Any]
+    running: tuple[int, ...]  #: places of statistics that it must not update again
+    generator: tuple[Any, Any] | None  #: with its state
+    makes: list[tuple[int, int]]  #: place among its outputs, number
+    overwrites: list[Any]  #: nothing, or the source that it overwrites, and the number of what that becomes
 
-    def __init__(
-        self, operator: Operator, values: list[Any], blocks: list[Any], own: StorageBlock | None, autocast: Autocast
-    ) -> None:
-        """Args:
-        operator: the node.
-        values: of the forward pass, by slot.
-        blocks: of each value; None: a weight's, the batch's, or no tensor.
-        own: the block that the node overwrites.
-        autocast: as it is.
-        """
-        self.operator, self.autocast = operator, autocast
-        self.inputs: dict[Slot, Any] = {}  #: values, or what stands for them: a block (None: the own) and a view of it
-        self.versions: list[tuple[Any, int]] = []  #: of weights
-        running = {operator.args[place] for place in operator.running}
-        for slot in operator.inputs:
-            value, block = values[slot], blocks[slot]
-            if block is not None and isinstance(value, torch.Tensor):
-                self.inputs[slot] = RunInput(None if block is own else block, StridedView(value))
-            else:
-                self.inputs[slot] = value
-                if isinstance(value, torch.Tensor) and slot not in running:
-                    self.versions.append((value, value._version))
-        self.missing: dict[int, ref[StorageBlock]] = {}  #: by-products, by their numbers among what the node saved
-        self.generator: tuple[Any, Any] | None = None
-        if operator.is_random:
-            generator = generator_of(operator.device)
-            self.generator = generator, generator.get_state()
+    @property
+    def results(self) -> list[int]:
+        """Numbers of the values that it makes."""
+        return [*(number for _, number in self.makes), *self.overwrites[1:]]
 
-    def read(self, block: StorageBlock) -> None:
-        """Note in each input's block that this one is computed from it."""
-        for value in self.inputs.values():
-            if isinstance(value, RunInput) and value.block is not None:
-                value.block.read_by.append(ref(block))
+    @property
+    def numbers(self) -> list[int]:
+        """The same, and those of the values of its own calls that it reads."""
+        return [*self.results, *(one.source for one in _parts((self.args, self.kwargs)) if isinstance(one.source, int))]
 
-    def start_from(self, clone: StorageBlock) -> None:
-        """From now on it works on a copy of the clone that it saved of what it overwrote."""
-        slot = self.operator.overwrites
-        assert slot is not None
-        self.inputs[slot] = RunInput(clone, self.inputs[slot].view)
+    @property
+    def is_copy(self) -> bool:
+        """Whether it copies a whole value that others make: what an operator in place saves of what it overwrites."""
+        given = self.args[0] if self.func is torch.ops.aten.clone.default and not self.kwargs else None
+        return (
+            type(given) is Argument
+            and isinstance(given.source, StorageValue)
+            and given.view.is_whole(given.source.nbytes)
+        )
+
+
+class NodeCalls:
+    """The operators of one node of the script, in their order."""
+
+    __slots__ = ("__weakref__", "_made", "calls", "iteration", "node", "recording")
+
+    def __init__(self, iteration: Any, node: str) -> None:
+        self.iteration, self.node, self.recording = iteration, node, torch.is_grad_enabled()
+        self.calls: list[NodeCall] = []
+        self._made: list[ref[StorageValue]] = []
+
+    def add(
+        self, facts: Facts, func: Any, args: Any, kwargs: dict[str, Any], own: StorageValue | None = None
+    ) -> NodeCall:
+        """Remember a call that is about to run, and to overwrite a value, perhaps."""
+        running: tuple[int, ...] = ()
+        if facts.running:  # in eval mode it reads them, and does not change them
+            places = {one.name: place for place, one in enumerate(func._schema.arguments)}
+            place = places.get("training", places.get("train", 0))
+            running = facts.running if place < len(args) and args[place] else ()
+        generator = None
+        if facts.random:
+            its = kwargs.get("generator") or generator_of(args, kwargs)
+            generator = its, its.get_state()
+        kept = [self._part(one, own, place in running) for place, one in enumerate(args)]
+        named = {name: self._part(one, own) for name, one in kwargs.items()} if kwargs else kwargs
+        self.calls.append(NodeCall(func, kept, named, running, generator, [], []))
+        return self.calls[-1]
+
+    def makes(self, value: StorageValue) -> int:
+        """A call has made a value, which from now on can be dropped."""
+        value.calls, value.number = self, len(self._made)
+        self._made.append(ref(value))
+        return value.number
+
+    def _part(self, one: Any, own: StorageValue | None, changes: bool = False) -> Any:
+        if isinstance(one, torch.Tensor):
+            value = self.iteration.value_of(one)
+            if value is None:
+                self.iteration.is_read(one, self)
+                return Argument(one, None, -1 if changes else one._version)
+            if value.unfilled and value is not own:
+                value.calls = None  # who has filled it was not seen
+            if value.calls is self:
+                return Argument(value.number, StridedView(one))
+            value.readers.append(ref(self))
+            if value.calls is None and value.host is None:
+                value.need(one)
+            return Argument(value, StridedView(one))
+        if isinstance(one, list | tuple):
+            return type(one)([self._part(each, own) for each in one])
+        return one
+
+    def source_of(self, value: StorageValue) -> Any:
+        """What stands for a value in these calls; None: it cannot be had again once it is overwritten."""
+        if value.calls is self:
+            return value.number
+        return value if value.calls is not None or value.host is not None else None
 
     def reads_saved(self) -> bool:
-        """Whether autograd has saved all blocks that it reads, so that they are there for its own sake."""
-        its = [value.block for value in self.inputs.values() if isinstance(value, RunInput)]
-        return all(block is None or block.saved for block in its)
+        """Whether autograd has saved all values that it reads, so that they are there for its own sake."""
+        its = [part.source for call in self.calls for part in _parts((call.args, call.kwargs))]
+        return all(one.saved and not one.spare for one in its if isinstance(one, StorageValue))
 
-    def again(self, own: Any) -> Any:
-        """Run the node again.
+    def settle(self) -> None:
+        """What it reads is about to change: what it makes has to be there, and stays."""
+        for known in self._made:
+            value = known()
+            if value is not None and value.calls is self:
+                value.stay()
 
-        Args:
-            own: the storage that it overwrites, if it works in place.
+    def again(self, asked: StorageValue) -> Any:
+        """Run again what makes a value, and fill others of the same calls that are missing.
 
         Returns:
-            The storage of its output.  By-products that are gone are filled on the way.
+            The value's storage, which nothing else holds.
         """
-        for value, version in self.versions:
-            if value._version != version:
-                raise RuntimeError(
-                    f"{self.operator.name} has to run again, and a weight that it reads has changed since forward: "
-                    "update the weights after backward"
-                )
-        missing = [(number, made) for number, saved in self.missing.items() if (made := saved()) is not None]
-        missing = [(number, made) for number, made in missing if made.storage is None and made.host is None]
-        operator, device = self.operator, self.operator.device
-        recorded = operator.overwrites is None or bool(missing)  # kernels may differ where a gradient is needed
-        with torch.set_grad_enabled(recorded):
-            values = {slot: self._input(value, own, device, recorded) for slot, value in self.inputs.items()}
-            if operator.overwrites is not None and (recorded or self.inputs[operator.overwrites].block is not None):
-                values[operator.overwrites] = values[operator.overwrites].clone()  # autograd overwrites no leaf
-        args, kwargs = operator.filled(values)
-        for place in operator.running:
+        made = [known() for known in self._made]
+        copies = {n for call in self.calls if call.is_copy for _, n in call.makes}
+        wanted = {asked.number}
+        if not asked.stale and asked.number not in copies:
+            wanted |= {n for n, one in enumerate(made) if one is not None and one.is_missing} - copies
+        needed, last = set(wanted), dict[int, int]()  #: values, and after which call each ends
+        calls = []
+        for number, call in reversed([*enumerate(self.calls)]):
+            if not needed.isdisjoint(call.results):
+                calls.append((number, call))
+                needed |= {*call.numbers}
+                for n in call.numbers:
+                    last.setdefault(n, number)
+        there: dict[int, Any] = {}
+        borrowed: list[StorageValue] = []
+        drawn = self._state() if asked.original is not None else None
+        with self.iteration.unseen(), as_below_autograd(self.recording):
+            for number, call in reversed(calls):
+                self._run(call, there, borrowed)
+                for n in call.numbers:
+                    if last[n] == number and n not in wanted:
+                        there.pop(n, None)
+        if drawn is not None:
+            drawn[0].set_state(drawn[1])
+        for value in borrowed:
+            value.free()
+        for n in wanted:
+            one = made[n]
+            if one is not None and one is not asked:
+                one.arrive(there[n])
+        self.iteration.recomputed += 1
+        return there[asked.number]
+
+    def _state(self) -> Any:
+        """A generator that an operator may draw from without a word, and its state."""
+        device = next((one.device for known in self._made if (one := known()) is not None), torch.device("cpu"))
+        generator = generator_of((), {"device": device})
+        return generator, generator.get_state()
+
+    def _run(self, call: NodeCall, there: dict[int, Any], borrowed: list[StorageValue]) -> None:
+        own: Any = None  #: the storage that is overwritten
+        if call.overwrites:
+            source, number = call.overwrites
+            own = there.pop(source) if isinstance(source, int) else source.alone(source in borrowed)
+            there[number] = own
+        elif call.is_copy and call.args[0].source.witness is None:  # then it needs no second one
+            there[call.makes[0][1]] = call.args[0].source.alone()
+            return
+        args = [self._filled(one, call, own, there, borrowed) for one in call.args]
+        kwargs = {name: self._filled(one, call, own, there, borrowed) for name, one in call.kwargs.items()}
+        for place in call.running:
             args[place] = None if args[place] is None else args[place].clone()
-        for name in operator.running_named:
-            kwargs[name] = kwargs[name].clone()
-        numbers, saved = count(), dict[int, Any]()  #: storages that the node saves for backward, and that are missing
-        wanted = dict(missing).keys()
+        if call.generator is None:
+            out = call.func(*args, **kwargs)
+        else:  # what comes later is drawn as if nothing had run again
+            generator, state = call.generator
+            now = generator.get_state()
+            generator.set_state(state)
+            out = call.func(*args, **kwargs)
+            generator.set_state(now)
+        outs = (out,) if isinstance(out, torch.Tensor) else out
+        for place, number in call.makes:
+            there[number] = outs[place].untyped_storage()
 
-        def note(tensor: Any) -> None:
-            if (number := next(numbers)) in wanted:
-                saved[number] = tensor.untyped_storage()
-
-        with ExitStack() as stack:
-            if self.generator is not None:
-                stack.enter_context(_drawn_again(*self.generator))
-            if self.autocast != Autocast.now(self.autocast.kind):
-                stack.enter_context(self.autocast.again())
-            if missing:
-                stack.enter_context(saved_tensors_hooks(note, _never))
-            stack.enter_context(torch.set_grad_enabled(recorded))
-            out = operator.target(*args, **kwargs)
-        for number, made in missing:
-            made.storage = saved[number]
-        return out.untyped_storage()
-
-    def _input(self, value: Any, own: Any, device: Any, recorded: bool) -> Any:
-        if not isinstance(value, RunInput):
-            if recorded and isinstance(value, torch.Tensor) and value.requires_grad:
-                return value.detach().requires_grad_()
-            return value
-        block, view = value
-        tensor = view.tensor(own, device) if block is None else view.tensor(block.have(), block.device)
-        return tensor.requires_grad_(recorded and view.needs_grad)
-
-
-@contextmanager
-def _drawn_again(generator: Any, state: Any) -> Iterator[None]:
-    """What is random is drawn as in forward, and what comes later as if nothing had run again."""
-    now = generator.get_state()
-    generator.set_state(state)
-    try:
-        yield
-    finally:
-        generator.set_state(now)
+    def _filled(self, one: Any, call: NodeCall, own: Any, there: dict[int, Any], borrowed: list[StorageValue]) -> Any:
+        """An argument, with tensors for what stands for them."""
+        if type(one) is Argument:
+            source, view, version = one
+            if view is None:
+                if version not in (-1, source._version):
+                    raise RuntimeError(
+                        f"{self.node} has to run again, and a tensor that it reads has changed since forward: "
+                        "update the weights after backward"
+                    )
+                return source
+            if call.overwrites and source == call.overwrites[0]:
+                tensor = view.tensor(own)
+            elif isinstance(source, int):
+                tensor = view.tensor(there[source])
+            else:
+                if source.witness is None and not source.saved and (source.label is None or source.stale):
+                    borrowed.append(source)
+                tensor = view.tensor(source.have())
+            return tensor.requires_grad_() if view.needs_grad and self.recording else tensor
+        if isinstance(one, list | tuple):
+            return type(one)([self._filled(each, call, own, there, borrowed) for each in one])
+        return one
 
 
-def _never(packed: Any) -> Any:
-    raise AssertionError("no backward pass goes through a node that is run again")
+def _parts(its: Any) -> Iterator[Argument]:
+    if type(its) is Argument:
+        yield its
+    elif isinstance(its, list | tuple | dict):
+        for one in its.values() if isinstance(its, dict) else its:
+            yield from _parts(one)
 
 
-def generator_of(device: Any) -> Any:
-    """The device's default generator."""
+def generator_of(args: Any, kwargs: Any) -> Any:
+    """The default generator of the device that a call works on."""
+    device = next((one.device for one in args if isinstance(one, torch.Tensor)), kwargs.get("device"))
+    device = torch.device(device or "cpu")
     if device.type == "cuda":
         return torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
     return torch.default_generator

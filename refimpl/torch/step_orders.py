@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from refimpl.torch.planned_error import PlannedError
 
-FORMAT = "refimpl decisions 1"
+FORMAT = "refimpl decisions 2"
 VERBS = ("offload", "release", "free", "prefetch", "recompute")
 
 Order = tuple[str, str]  #: a verb and a map
@@ -31,7 +31,6 @@ class NodeOrders(NamedTuple):
 
     maps: tuple[str, ...] = ()  #: of its layer, the output first, then what else its backward reads
     is_dropped: bool = False  #: whether any of these is computed again
-    is_ordered: bool = False  #: whether any of these is let go
     forward: Orders | None = None
     backward: Orders | None = None
 
@@ -71,8 +70,7 @@ class StepOrders:
             if layer in layers:
                 maps = tuple(layers[layer])
                 is_dropped = not self.recomputed.isdisjoint(maps)
-                is_ordered = not self.ordered.isdisjoint(maps)
-                self.of[node] = NodeOrders(maps, is_dropped, is_ordered, its_forward.get(node), its_backward.get(node))
+                self.of[node] = NodeOrders(maps, is_dropped, its_forward.get(node), its_backward.get(node))
 
 
 def _orders(listed: Any) -> tuple[Order, ...]:

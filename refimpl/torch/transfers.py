@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from refimpl.torch.private import users_of
+
 
 def storage_bytes(storage: Any, device: Any) -> Any:
     """A storage as a tensor of bytes."""
@@ -86,19 +88,23 @@ class DeferredTransfers(Transfers):
     """An emulated device: a copy runs only when something waits for it, and what is freed is overwritten.
 
     The copies of a stream run in their order, so a wait runs all that were started before.  A wait that is missing
-    leaves NaNs in a gradient.  It cannot show a copy that starts before its bytes are computed.
+    leaves NaNs in a gradient.  It cannot show a copy that starts before its bytes are computed.  What the module or
+    autograd still holds when the plan gives it back is overwritten when they have given it back, too.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.waits = 0
         self.leave_out: int | None = None  #: the wait of this number is not made
-        self.was_needed = False  #: that wait: its copy was not over
+        self.was_needed = False  #: that wait: its copy was not over when its bytes were read, or overwritten
         self.late_writes = 0  #: copies into blocks that were freed before
         self._queue: deque[tuple[int, Any, Any]] = deque()
-        self._started = self._done = 0
+        self._given_back: list[Any] = []  #: storages that others may hold
+        self._started = self._done = self._left_out = 0  #: copies; the last: whose wait was left out
+        self._backwards: set[int] = set()  #: copies to the device
 
     def _copy(self, to: Any, of: Any) -> int:
+        self._overwrite()
         self._started += 1
         self._queue.append((self._started, to, of))
         return self._started
@@ -106,12 +112,14 @@ class DeferredTransfers(Transfers):
     def back(self, host: Any, device: Any) -> tuple[Any, Any]:
         storage, event = super().back(host, device)
         storage_bytes(storage, device).fill_(POISON)
+        self._backwards.add(event)
         return storage, event
 
     def wait(self, event: int) -> None:
         self.waits += 1
+        self._overwrite()
         if self.waits == self.leave_out:
-            self.was_needed = not self.is_over(event)
+            self.was_needed, self._left_out = event in self._backwards and not self.is_over(event), event
             return
         while event > self._done:
             self._done, to, of = self._queue.popleft()
@@ -121,8 +129,24 @@ class DeferredTransfers(Transfers):
         return event <= self._done
 
     def freed(self, storage: Any) -> None:
-        self.late_writes += sum(to.untyped_storage()._cdata == storage._cdata for _, to, _ in self._queue)
-        storage_bytes(storage, "cpu").fill_(POISON)
+        self._given_back.append(storage)
+        del storage
+        self._overwrite()
+
+    def _overwrite(self) -> None:
+        """What was given back and is held by no tensor, copies that are under way left out."""
+        given_back, self._given_back = self._given_back, []
+        while given_back:
+            storage = given_back.pop()
+            copies = [one.untyped_storage()._cdata for _, *both in self._queue for one in both]
+            if users_of(storage) > copies.count(storage._cdata):
+                self._given_back.append(storage)
+                continue
+            key = storage._cdata
+            self.late_writes += sum(to.untyped_storage()._cdata == key for _, to, _ in self._queue)
+            its = [of.untyped_storage()._cdata for number, _, of in self._queue if number == self._left_out]
+            self.was_needed |= key in its
+            storage_bytes(storage, "cpu").fill_(POISON)
 
 
 def transfers_for(device: Any) -> Transfers:

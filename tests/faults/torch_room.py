@@ -7,9 +7,9 @@ from tests.faults.fault import Fault
 FAULTS = (
     Fault(
         "a block is freed while its copy to the host still runs",
-        "refimpl/torch/blocks.py",
-        "        self._arrived()  # the allocator may give the bytes to the next kernel\n",
-        "        self.copying = None\n",
+        "refimpl/torch/values.py",
+        "            self._arrived()  # the allocator may give the bytes to the next kernel\n",
+        "            self.copying = None\n",
         "tests/refimpl/torch/test_transfers.py",
     ),
     Fault(
@@ -21,10 +21,38 @@ FAULTS = (
     ),
     Fault(
         "a clone that an operator in place saves is taken for a mask that only the operator itself can make",
-        "refimpl/torch/iteration.py",
-        "if block is own and before and _is_clone(made, out):",
-        "if False:",
+        "refimpl/importing/recorded.py",
+        "name(key, before if copied and before else self._known[key].nbytes())",
+        "name(key, self._known[key].nbytes())",
         "tests/refimpl/torch/test_predictions.py",
+    ),
+    Fault(
+        "what is dropped on a way that is new is not compared with what is computed again",
+        "refimpl/torch/values.py",
+        "        if torch.equal(found.cpu(), original):\n",
+        "        if True:\n",
+        "tests/refimpl/torch/test_own_module.py",
+    ),
+    Fault(
+        "a value that is read stays dropped where a weight or buffer that it is computed from is about to change",
+        "refimpl/torch/watching.py",
+        "            elif self._read:\n                self._changes(one)\n",
+        "",
+        "tests/refimpl/torch/test_own_module.py",
+    ),
+    Fault(
+        "a storage that the module keeps holds what it was computed from",
+        "refimpl/torch/watching.py",
+        "            self._pending = []\n            self._untie()\n",
+        "            self._pending = []\n",
+        "tests/refimpl/torch/test_own_module.py",
+    ),
+    Fault(
+        "autocast casts once more what runs again in backward",
+        "refimpl/torch/private.py",
+        "with torch._C._DisableAutocast(), torch._C",
+        "with torch._C",
+        "tests/refimpl/torch/test_private.py",
     ),
     Fault(
         "what an operator's backward takes for a moment is not counted",

@@ -93,7 +93,7 @@ def _with(network: Network, word: str) -> Network:
     again = described_again((*network.data, *network.layers))
     other = of_layers(network, again, network.learning, replace(network.conventions, lean=wanted))
     plain = network.name.removesuffix(spelled(has))
-    other.name, other.fingerprint = plain + spelled(wanted), network.fingerprint
+    other.name, other.script = plain + spelled(wanted), network.script
     return other
 
 

@@ -115,7 +115,7 @@ def test_a_loss_outside_of_the_module_counts() -> None:
     peaks = [program.decisions()["predicted"]["peak"] for program in (without, counting)]
     assert counted.peak == pytest.approx(peaks[1], rel=0.001)  # type: ignore[attr-defined]
     assert peaks[1] > 1.5 * peaks[0]
-    assert without.decisions()["fingerprint"] == counting.decisions()["fingerprint"]
+    assert without.decisions()["script"] == counting.decisions()["script"]
     named = [{one.name for one in uncounted(program)} for program in (without, counting)]
     assert named[0] - named[1] == {"the loss"}
 

@@ -57,11 +57,11 @@ def test_a_step_without_a_node_leaves_its_orders_to_the_next() -> None:
     assert found.end == (("free", "b"), ("free", "b.mask")), "before backward"
     assert found.of == {
         "first": NodeOrders(
-            ("a",), False, True, Orders((), (("offload", "a"),)), Orders((), (("free", "a"),)),
+            ("a",), False, Orders((), (("offload", "a"),)), Orders((), (("free", "a"),)),
         ),
-        "second": NodeOrders(("a",), False, True),
+        "second": NodeOrders(("a",), False),
         "third": NodeOrders(
-            ("b", "b.mask"), True, True,
+            ("b", "b.mask"), True,
             Orders((("release", "a"),), ()),
             Orders((("prefetch", "a"), ("recompute", "b")), (("recompute", "b.mask"),)),
         ),

@@ -10,6 +10,8 @@ import refimpl
 
 torch = pytest.importorskip("torch")
 
+from torch.nn import functional  # noqa: E402
+
 from refimpl.torch import DeferredTransfers, Planned  # noqa: E402
 from tests.refimpl.torch.trained_modules import SHAPE, Beside, Branches, program_of, same  # noqa: E402
 
@@ -36,6 +38,34 @@ def test_the_same_bits_where_copies_are_late_and_freed_blocks_are_overwritten(
     assert same(right, beside.iteration(beside.plain, planned))
 
 
+def penalised(beside: Beside, model: Any) -> Any:
+    x = beside.x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(functional.cross_entropy(model(x), beside.y), x, create_graph=True)
+    loss = gradient.pow(2).sum()
+    loss.backward()
+    return loss
+
+
+def autocast(beside: Beside, model: Any) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = functional.cross_entropy(model(beside.x), beside.y)
+        loss.backward()  # what runs again is not cast once more
+    return loss
+
+
+@pytest.mark.parametrize("policy", ["vdnn-all", "superneurons"])
+@pytest.mark.parametrize("loop", [penalised, autocast], ids=lambda loop: loop.__name__)
+def test_what_others_still_hold_is_not_overwritten(beside: Beside, network: Any, loop: Any, policy: str) -> None:
+    planned = Planned(beside.module, program_of(network, policy), transfers=DeferredTransfers())
+
+    def step(model: Any) -> Any:
+        return loop(beside, model)
+
+    right = beside.iteration(step, beside.module)
+    for _ in range(3):
+        assert same(right, beside.iteration(step, planned))
+
+
 @pytest.mark.parametrize("policy", ["vdnn-all", "superneurons-offload"])
 def test_a_wait_that_is_left_out_is_found(beside: Beside, network: Any, policy: str) -> None:
     program = program_of(network, policy)
@@ -43,7 +73,7 @@ def test_a_wait_that_is_left_out_is_found(beside: Beside, network: Any, policy: 
     complete = DeferredTransfers()
     beside.iteration(beside.plain, Planned(beside.module, program, transfers=complete))
     assert complete.waits > 4 and not complete.late_writes
-    caught = harmless = 0
+    caught = 0
     planned = Planned(beside.module, program)
     for number in range(1, complete.waits + 1):
         transfers = DeferredTransfers()
@@ -51,8 +81,8 @@ def test_a_wait_that_is_left_out_is_found(beside: Beside, network: Any, policy: 
         planned._transfers = transfers
         wrong = not same(right, beside.iteration(beside.plain, planned)) or transfers.late_writes > 0
         assert wrong == transfers.was_needed, number
-        caught, harmless = caught + wrong, harmless + (not wrong)
-    assert caught > harmless
+        caught += wrong
+    assert caught > 4  # the others are made up for by a later one, before the module lets go of what is copied
 
 
 def test_a_block_is_freed_as_soon_as_its_copy_is_over() -> None:

@@ -1,0 +1,71 @@
+"""Names of PyTorch that are not public, in one place; `tests/refimpl/torch/test_private.py` asks each what it does.
+
+A storage keeps attributes as long as it lives.  So what a plan knows of a storage is an attribute of
+the storage: no table has to be told when an allocator gives its place to another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import ref
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+__all__ = [
+    "TESTED", "FakeTensorMode", "TorchDispatchMode", "Watch", "as_below_autograd", "count_together", "fate_of", "tie",
+    "unwatched", "users_of",
+]  # fmt: skip
+
+TESTED = ("2.13",)  #: versions of PyTorch that the tests were run with
+
+unwatched = torch._C._DisableTorchDispatch  #: inside, no mode sees an operator
+
+
+class Watch(TorchDispatchMode):
+    """A mode that sees every operator below autograd, and leaves alone what is compiled inside a module."""
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True  # else what torch.compile has compiled would run uncompiled
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # a wrapper that takes some microseconds a call
+
+
+@contextmanager
+def as_below_autograd(recording: bool) -> Iterator[None]:
+    """Operators are called as a mode sees them: autograd and autocast have done their part.
+
+    Args:
+        recording: whether gradients were enabled; some kernels make more for backward then.
+    """
+    with torch._C._DisableAutocast(), torch._C._AutoDispatchBelowAutograd(), torch.set_grad_enabled(recording):
+        yield
+
+
+def fate_of(storage: Any) -> Any:
+    """What was tied to a storage; None: nothing."""
+    found = storage.__dict__.get("_fate")
+    return found() if type(found) is ref else found
+
+
+def tie(storage: Any, fate: Any, weakly: bool = False) -> None:
+    """Tie something to a storage; weakly, if it holds the storage."""
+    storage._fate = ref(fate) if weakly else fate
+
+
+def count_together(one: Any, other: Any) -> bool:
+    """Whether a change of one tensor counts as a change of the other; then it is counted once more."""
+    before = one._version
+    torch.autograd.graph.increment_version(other)
+    return bool(one._version != before)
+
+
+def users_of(storage: Any) -> int:
+    """How many hold a storage, this Python object not counted."""
+    return int(torch._C._storage_Use_Count(storage._cdata)) - 1

@@ -1,0 +1,286 @@
+"""What a storage holds between two changes: on the device, on the host, or nowhere until it is computed again.
+
+A storage that is overwritten gets a new value; the old one lives on as the calls that compute it, if another value is
+computed from it.  A storage knows its value.  It holds it as long as the value does not hold the storage, so the two
+end together; then who needs the value holds it: autograd, and calls that read it.
+
+A value is let go only if it has a copy on the host or the calls that compute it.  So a wrong plan costs memory or time,
+and never a bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from weakref import ref
+
+import torch
+
+from refimpl.torch.private import count_together, fate_of, tie, unwatched
+from refimpl.torch.transfers import storage_bytes
+
+CHANGED = (
+    "one of the variables needed for gradient computation has been modified by an inplace operation: a tensor of shape "
+    "{} was saved at version {} and is now at version {}"
+)
+
+
+class StridedView:
+    """A tensor without its storage: type, size, strides, offset."""
+
+    __slots__ = ("dtype", "needs_grad", "offset", "size", "stride")
+
+    def __init__(self, tensor: Any) -> None:
+        self.dtype, self.needs_grad = tensor.dtype, tensor.requires_grad
+        self.size, self.stride, self.offset = tensor.size(), tensor.stride(), tensor.storage_offset()
+
+    def tensor(self, storage: Any) -> Any:
+        """The tensor, in this storage."""
+        return torch.empty(0, dtype=self.dtype, device=storage.device).set_(
+            storage, self.offset, self.size, self.stride
+        )
+
+    def is_whole(self, nbytes: int) -> bool:
+        """Whether it is all of a storage of that many bytes, and a clone of it is the same storage again."""
+        dense = 1
+        for size, stride in zip(reversed(self.size), reversed(self.stride), strict=True):
+            if size > 1 and stride != dense:
+                return False
+            dense *= size
+        return dense * self.dtype.itemsize == nbytes
+
+
+class SavedTensor(NamedTuple):
+    """What autograd holds instead of a tensor."""
+
+    value: StorageValue
+    view: StridedView
+
+    def unpacked(self) -> Any:
+        """The tensor, wherever its bytes are now."""
+        value = self.value
+        if value.stale:
+            raise RuntimeError(CHANGED.format(tuple(self.view.size), value.version, value.version + 1))
+        return self.view.tensor(value.have())
+
+
+class StorageValue:
+    """Of one storage, until an operator overwrites it."""
+
+    __slots__ = (
+        "__weakref__", "calls", "copying", "device", "entry", "holder", "host", "is_left", "is_wanted", "iteration",
+        "label", "leaving", "nbytes", "number", "original", "output", "readers", "saved", "spare", "stale", "storage",
+        "unfilled", "version", "witness",
+    )  # fmt: skip
+
+    def __init__(self, iteration: Any, tensor: Any, label: str | None, entry: Any, output: int) -> None:
+        """Args:
+        iteration: that watches.
+        tensor: all or a part of the storage.
+        label: the plan's name for it; None: the plan orders nothing of it.
+        entry: of the operator that made it; None: it is not in the plan.
+        output: its place among the operator's fresh outputs; -1: what it overwrites.
+        """
+        storage = tensor.untyped_storage()
+        self.iteration, self.label, self.entry, self.output = iteration, label, entry, output
+        self.device, self.nbytes, self.version = tensor.device, storage.nbytes(), tensor._version
+        self.witness: Any = None  #: a tensor that holds the storage; None: others do, or it is gone
+        self.storage, self.holder = ref(storage), ref(tensor)  #: who may hold the storage beside the plan
+        self.host: Any = None  #: a copy
+        self.copying: Any = None  #: the event of a copy that is under way
+        self.calls: Any = None  #: that compute it again, and more; None: it is never dropped
+        self.number = 0  #: among the values that these make
+        #: Where it was dropped, and its bytes on the host, to be compared with what is computed again.
+        self.original: Any = None
+        self.saved = False  #: by autograd
+        self.spare = False  #: a lean iteration drops it
+        self.stale = False  #: its storage was overwritten
+        self.unfilled = False  #: made empty, and nothing was seen that filled it
+        self.is_left = False  #: its time on the device is over
+        self.is_wanted = False  #: on the host, if it is needed at all
+        self.leaving = False  #: as soon as the copy that is under way is over
+        self.readers: list[ref[Any]] = []  #: calls that read it
+        tie(storage, self)
+
+    # -- who needs it --------------------------------------------------------------------------------------------------
+
+    def save(self, tensor: Any) -> SavedTensor:
+        """Autograd saves a tensor in it."""
+        self.saved = True
+        self.need(tensor)
+        return SavedTensor(self, StridedView(tensor))
+
+    def need(self, tensor: Any) -> None:
+        """Backward reads it, or calls that may run again do."""
+        self.iteration.noted[id(self)] = ref(self)
+        if self.witness is not None or (self.is_left and (self.host is not None or self.calls is not None)):
+            if self.witness is None and self.host is None:
+                self._remember(tensor)
+            return
+        self.take(tensor)
+        if self.is_wanted:
+            self.offload()
+            if self.is_left:
+                self.release()
+
+    def take(self, tensor: Any) -> None:
+        """Hold the storage."""
+        with unwatched():
+            self.witness = tensor.detach()  # an output leads to its node of autograd, and that to what it saves
+        self.version, self.is_left = self.witness._version, False
+        tie(tensor.untyped_storage(), self, weakly=True)
+
+    # -- what a plan orders --------------------------------------------------------------------------------------------
+
+    def offload(self) -> None:
+        """Start a copy to the host, as soon as it is known that backward reads it at all."""
+        self.is_wanted = self.witness is None and self.host is None
+        if self.witness is not None and self.host is None:
+            self.host, self.copying = self.iteration.transfers.out(self.witness.untyped_storage(), self.device)
+
+    def release(self) -> None:
+        """Give the device's bytes back as soon as a copy that is under way is over."""
+        if self.copying is not None and not self.iteration.transfers.is_over(self.copying):
+            if not self.leaving:
+                self.iteration.draining.append(self)
+            self.leaving = True
+        else:
+            self.free()
+
+    def free(self) -> None:
+        """Give the device's bytes back now."""
+        if self.witness is None:
+            self.is_left = True
+        elif self.host is not None or self.calls is not None:
+            self._arrived()  # the allocator may give the bytes to the next kernel
+            if self.host is None:
+                self._remember(self.witness)
+            storage, self.witness = self.witness.untyped_storage(), None
+            self.leaving, self.is_left = False, True
+            self.iteration.transfers.freed(storage)
+
+    def prefetch(self) -> None:
+        if self.witness is not None or self.host is None:
+            return
+        if (tensor := self.kept_by_others()) is not None:
+            self.take(tensor)
+        else:
+            storage, self.copying = self.iteration.transfers.back(self.host, self.device)
+            self.arrive(storage)
+
+    def recompute(self) -> None:
+        if self.witness is not None or self.host is not None or self.calls is None:
+            return
+        tensor = self.kept_by_others()
+        if tensor is None:
+            self.arrive(self.calls.again(self))
+        else:
+            if self.original is not None:
+                self._compare(self.calls.again(self))
+            self.take(tensor)
+
+    # -- what autograd and other calls need ----------------------------------------------------------------------------
+
+    def have(self) -> Any:
+        """The storage on the device: it is there, or is copied back, or computed again."""
+        if self.witness is None:
+            with self.iteration.unseen():
+                self.prefetch()
+                self.recompute()
+        if self.witness is None:
+            raise RuntimeError("a tensor needed for backward was overwritten by an operator in place")
+        if self.witness._version != self.version:
+            raise RuntimeError(CHANGED.format(tuple(self.witness.shape), self.version, self.witness._version))
+        self._arrived()
+        return self.witness.untyped_storage()
+
+    def alone(self, is_borrowed: bool = False) -> Any:
+        """Its bytes in a storage that a call may overwrite: its own, if that is there for this alone."""
+        if self.witness is None and self.host is None:
+            return self.calls.again(self)
+        if self.witness is not None:
+            storage = self.have()
+            if not is_borrowed:
+                return storage_bytes(storage, self.device).clone().untyped_storage()
+            self.witness = None
+            return storage
+        storage, event = self.iteration.transfers.back(self.host, self.device)
+        self.iteration.transfers.wait(event)
+        return storage
+
+    def arrive(self, storage: Any) -> None:
+        """Its bytes are in this storage from now on."""
+        if self.original is not None:
+            self._compare(storage)
+        self.witness = storage_bytes(storage, self.device)
+        self.version, self.is_left = self.witness._version, False
+        tie(storage, self, weakly=True)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it is worth filling on the way: backward reads it, and it is nowhere."""
+        return self.saved and self.witness is None and self.host is None and not self.stale
+
+    def kept_by_others(self) -> Any:
+        """A tensor outside of the plan that still holds the storage."""
+        tensor = None if self.stale else self.holder()
+        same = tensor is not None and fate_of(tensor.untyped_storage()) is self and tensor._version == self.version
+        return tensor if same else None
+
+    def _arrived(self) -> None:
+        if self.copying is not None:
+            self.iteration.transfers.wait(self.copying)
+            self.copying = None
+
+    # -- whether what is computed again is what was there --------------------------------------------------------------
+
+    def _remember(self, tensor: Any) -> None:
+        """On a path that is new, what is dropped goes to the host, to be compared."""
+        place, key = self.iteration.place, (self.iteration.kind, self.entry.index, self.output)
+        if self.iteration.is_forward and self.original is None and key not in place.checked:
+            host = storage_bytes(self.iteration.transfers.host_buffer(self.nbytes), "cpu")
+            with unwatched():
+                host.copy_(storage_bytes(tensor.untyped_storage(), self.device))
+            self.original = place, host
+            self.iteration.compared += self.nbytes
+
+    def _compare(self, storage: Any) -> None:
+        (place, original), self.original = self.original, None
+        found = storage_bytes(storage, self.device)
+        if torch.equal(found.cpu(), original):
+            place.checked.add((self.iteration.kind, self.entry.index, self.output))
+        else:  # memory was written past the dispatcher, or numbers were drawn without a word
+            found.copy_(original)
+            self.entry.differs[self.output] = self.nbytes
+
+    # -- changes in place ----------------------------------------------------------------------------------------------
+
+    def before_change(self) -> None:
+        """An operator is about to overwrite it: if it cannot be had again, what is computed from it has to be there."""
+        self._arrived()
+        if self.saved or (self.calls is None and self.host is None):
+            self._settle_readers()
+
+    def changed(self, tensor: Any) -> bool:
+        """An operator has overwritten it as this tensor; False: as `.data`, which autograd does not count."""
+        known = self.holder() if self.witness is None else self.witness
+        if self.saved and known is not None and not count_together(known, tensor):
+            self.host = self.calls = self.original = None
+            if self.witness is None:
+                self.take(known)
+            return False
+        self.witness, self.stale = None, True
+        return True
+
+    def _settle_readers(self) -> None:
+        for known in self.readers:
+            reader = known()
+            if reader is not None:
+                reader.settle()
+
+    def stay(self) -> None:
+        """From now on it cannot be computed again."""
+        if self.stale:
+            self._settle_readers()
+        elif self.host is None:
+            self.recompute()
+        self.calls = None
