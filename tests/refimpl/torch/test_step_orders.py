@@ -32,7 +32,7 @@ def step(layer: str, forward: bool, before: Any = (), after: Any = ()) -> dict[s
 def plan() -> dict[str, Any]:
     """Layer a has two nodes, c and d have none; the map of c is never let go."""
     return {
-        "format": FORMAT, "network": "drawn", "inputs": [], "fingerprint": "",
+        "format": FORMAT, "network": "drawn", "inputs": [], "script": {},
         "layers": {"a": ["a"], "b": ["b", "b.mask"]},
         "nodes": {"first": "a", "second": "a", "third": "b", "fourth": "other"},
         "maps": {
