@@ -20,7 +20,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from refimpl.torch.planned_error import PlannedError
 from refimpl.torch.step_orders import NodeOrders, Order, StepOrders
@@ -61,8 +60,11 @@ class Facts:
 
     def written(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """The tensors that a call overwrites."""
-        found = [args[place] if place < len(args) else kwargs.get(name) for place, name in self.writes]
-        return [one for one in tree_leaves(found) if isinstance(one, torch.Tensor)]
+        found: list[Any] = []
+        for place, name in self.writes:
+            one = args[place] if place < len(args) else kwargs.get(name)
+            found += [one] if isinstance(one, torch.Tensor) else one or []
+        return found
 
 
 _FACTS: dict[Any, Facts] = {}

@@ -94,7 +94,7 @@ class ChangedTwice(Net):
         return self.rest(h + self.scale.clone())
 
 
-class Reversed(torch.autograd.Function):
+class Reversed(torch.autograd.Function):  # type: ignore[name-defined,misc]
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
         return x * 1.0
@@ -104,7 +104,7 @@ class Reversed(torch.autograd.Function):
         return -3 * gradients[0]
 
 
-class StraightThrough(torch.autograd.Function):
+class StraightThrough(torch.autograd.Function):  # type: ignore[name-defined,misc]
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
         ctx.save_for_backward(x)
