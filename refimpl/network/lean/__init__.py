@@ -27,7 +27,7 @@ from refimpl.network.call import Call
 from refimpl.network.calls import Backward
 from refimpl.network.layer import Layer, NetworkError
 from refimpl.network.tensor import Tensor
-from refimpl.text import offer
+from refimpl.text import closest, offer
 
 if TYPE_CHECKING:
     from refimpl.network.network import Network
@@ -54,9 +54,11 @@ def modules(network: Network) -> list[ModuleType]:
 
 
 def split(name: str) -> tuple[str, list[str]]:
-    """A network's name without the words at its end, and these."""
+    """A network's name without the words at its end, and these; a slip in one of them is a `NetworkError`."""
     stem, _, last = name.strip().rpartition(":")
     if not stem or last.lower() not in (*WORDS, ALL):
+        if stem and "." not in name and (near := closest(last.lower(), [*WORDS, ALL])):
+            raise NetworkError(f"there is no network {name!r}; did you mean {stem}:{near}?")
         return name, []
     stem, words = split(stem)
     return stem, [*words, last.lower()]

@@ -201,6 +201,12 @@ def test_a_name_takes_the_word_after_any_other(word: str) -> None:
     assert f":{word}" in build(f"{name}:lean", 2).name
 
 
+def test_a_slip_in_a_word_is_one_line() -> None:
+    with raises_naming(NetworkError, "'vgg16:sings'", "did you mean vgg16:signs?"):
+        build("vgg16:sings")
+    assert build("lenet:superneurons", 2).name == "lenet:superneurons"
+
+
 @WORDS
 def test_what_lacks_it_is_one_line(word: str) -> None:
     for network in (made() for made in CASES[word].lacking):
