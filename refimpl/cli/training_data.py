@@ -120,9 +120,11 @@ def network_for(options: argparse.Namespace, network: Network, source: Any) -> t
         source = data.digits(target=target, share=validation_of(options))  # type: ignore[arg-type]
     if source.target != target:
         raise Fail(f"{options.data} has {LABELS[source.target]}, and {network.name} compares with {LABELS[target]}")
-    recipe = NETWORKS.get(network.name)
+    words = network.conventions.lean
+    recipe = NETWORKS.get(network.name.removesuffix("".join(f":{word}" for word in words)))
     if recipe and "shape" in inspect.signature(recipe.make).parameters:
-        network = recipe.make(batch=network.batch, shape=source.shape, classes=source.classes or network.output.classes)
+        made = recipe.make(batch=network.batch, shape=source.shape, classes=source.classes or network.output.classes)
+        network = made.leaner(*words)
     wanted, given, classes = network.input.shape[1:], source.shape, network.output.classes
     by = ["×".join(map(str, shape)) for shape in (given, wanted)]
     if tuple(given) != tuple(wanted):

@@ -42,6 +42,14 @@ def same(one: str, other: str) -> bool:
     return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
 
 
+def test_a_leaner_network_learns_the_digits_as_the_plain_one_does(refimpl: Command) -> None:
+    for name in ("lenet", "lenet:lean"):
+        refimpl("run", name, *DIGITS[1:], "--steps", 2, "--save", f"{name[5:]}.npz")
+    plain, lean = arrays(".npz"), arrays(":lean.npz")
+    states = {*lean} - {"about"}
+    assert "conv1.w" in states < {*plain} and all(np.array_equal(lean[name], plain[name]) for name in states)
+
+
 def test_training_is_reported(refimpl: Command) -> None:
     said = refimpl("run", *DIGITS, "--steps", 3, "--budget", "8MiB")
     assert said.status == 0 and said.err == ""
