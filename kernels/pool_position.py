@@ -6,6 +6,9 @@
 A position is a byte: `NONE` where the largest value is NaN, whose gradient reaches no element, and where it is 0 of an
 x that is `rectified`: the ReLU before would stop the gradient there.  Four bytes are a whole number, the first the
 lowest; a map begins with a new one: positions[n, c, k] has those of outputs 4k to 4k + 3.
+
+Rungs:
+    kernels.fast.pool_position    for a processor, a map a thread
 """
 
 import numpy as np

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import kernels
+from kernels import pool_position as plain_positions
 from kernels.checks.conv_shape import ConvShape
 from kernels.fast import attention, batchnorm, conv, gemm, pixel_softmax, pool, pool_position, softmax
 from kernels.fast.conv import grouped
@@ -181,6 +182,23 @@ for kind in ("max", "average"):
     pool_case(kind, {"window": (2, 2), "stride": (2, 2), "pad": (0, 0)})
     pool_case(kind, {"window": (3, 3), "stride": (2, 2), "pad": (1, 1), "ceil": True})
 pool_case("max", {"window": (3, 3), "stride": (1, 1), "pad": (1, 1)})
+
+
+def pool_position_case(window: int, stride: int) -> None:
+    def run() -> Outputs:
+        x = np.round(drawn(2, 3, 8, 7))
+        how: dict[str, Any] = {"window": (window, window), "stride": (stride, stride)}
+        y = empty(*pool.output_shape(x.shape, **how))
+        positions, dx = np.full(plain_positions.positions_shape(y.shape), -1, np.int32), empty(*x.shape)
+        pool_position.forward(x, y, positions, **how)
+        pool_position.backward(positions, drawn(*y.shape), dx, **how)
+        return [y, positions, dx]
+
+    CASES[f"pool_position-{window}-{stride}"] = run
+
+
+for square in pool.SQUARE:
+    pool_position_case(*square)
 
 
 @case
