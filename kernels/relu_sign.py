@@ -17,7 +17,7 @@ BITS = 32  #: of a whole number
 
 @cuda.jit
 def relu_sign_forward(x, y, signs, limit):
-    """One thread a whole number: 32 elements of y, and their bits.  A limit of 0 is none."""
+    """One thread a whole number: 32 elements of y, and their bits.  With a limit of 0 there is no limit."""
     k = cuda.grid(1)
     if k < signs.size:
         packed = 0

@@ -5,7 +5,7 @@ Backward reads it and dy, and neither x nor y: where no other layer's backward r
 results are those of max pooling to the bit (`kernels.pool_position`).  cuDNN reads x and y, so the papers' figures are
 of networks without it.
 
-The backward of a ReLU whose map this pooling alone reads has no call: where an output is 0, its position is none, so
+If only such a pooling reads the map of a ReLU, the ReLU's backward has no call: no position is noted of a 0, so
 the gradient is 0 already where the ReLU would make it so.
 
 Averages, pooling to a given size and windows of more than 127 elements stay as they are.

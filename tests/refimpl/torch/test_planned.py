@@ -22,7 +22,7 @@ from torch.nn import functional  # noqa: E402
 from refimpl.torch import Meter, Planned, PlannedError  # noqa: E402
 from refimpl.torch.values import StorageValue  # noqa: E402
 from tests.messages import raises_naming  # noqa: E402
-from tests.refimpl.torch.trained_modules import POLICIES, SHAPE, Beside, Branches, program_of, same  # noqa: E402
+from tests.refimpl.torch.trained_modules import POLICIES, SHAPE, Beside, Branches, penalised, program_of, same  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
 
@@ -88,14 +88,6 @@ def autocast(beside: Beside, model: Any) -> Any:
 
 def channels_last(beside: Beside, model: Any) -> Any:
     loss = functional.cross_entropy(model(beside.x.to(memory_format=torch.channels_last)), beside.y)
-    loss.backward()
-    return loss
-
-
-def penalised(beside: Beside, model: Any) -> Any:
-    x = beside.x.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(functional.cross_entropy(model(x), beside.y), x, create_graph=True)
-    loss = gradient.pow(2).sum()
     loss.backward()
     return loss
 

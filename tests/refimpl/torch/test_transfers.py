@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from torch.nn import functional  # noqa: E402
 
 from refimpl.torch import DeferredTransfers, Planned  # noqa: E402
-from tests.refimpl.torch.trained_modules import SHAPE, Beside, Branches, program_of, same  # noqa: E402
+from tests.refimpl.torch.trained_modules import SHAPE, Beside, Branches, penalised, program_of, same  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +36,6 @@ def test_the_same_bits_where_copies_are_late_and_freed_blocks_are_overwritten(
     right = beside.iteration(beside.plain, beside.module)
     assert same(right, beside.iteration(beside.plain, planned))
     assert same(right, beside.iteration(beside.plain, planned))
-
-
-def penalised(beside: Beside, model: Any) -> Any:
-    x = beside.x.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(functional.cross_entropy(model(x), beside.y), x, create_graph=True)
-    loss = gradient.pow(2).sum()
-    loss.backward()
-    return loss
 
 
 def autocast(beside: Beside, model: Any) -> Any:
