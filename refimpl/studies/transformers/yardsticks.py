@@ -12,8 +12,9 @@ workspace, and its backward recomputes them.  So "everything kept" is what their
 "attention again" goes one map further.
 
 A block is found by the structure, and not by a name: a residual branch leaves where all later layers see the earlier
-ones through one layer alone, and it ends where that is so again.  The branches with attention begin the blocks; in a
-network without attention each branch is a block.
+ones through one layer alone, and it ends where that is so again.  The branches with attention begin the blocks, and
+the last one ends at a sum, so that a normalisation written out, x / f(x), is outside.  In a network without attention
+each branch is a block.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def blocks(network: Network) -> list[NetworkBlock]:
         return []
     attend = any(one.attends for one in residual)
     starts = [place[one.before] for one in residual if one.attends or not attend]
-    ends = [*starts[1:], place[residual[-1].layers[-1]]]
+    last = [one for one in residual if not attend or one.layers[-1].kind == "join"] or residual
+    ends = [*starts[1:], place[last[-1].layers[-1]]]
     spans = zip(starts, ends, strict=True)
     return [NetworkBlock(layers[start], tuple(layers[start + 1 : end + 1])) for start, end in spans]
 
@@ -84,7 +86,8 @@ def inside(block: NetworkBlock) -> list[Tensor]:
 class PerBlock(slots.Recompute):
     """Keeps each block's input; backward runs the block again, as far as it reads, and keeps that until it is read.
 
-    As `torch.utils.checkpoint` does around each block, with `use_reentrant=False`: it stops early, too.
+    As `torch.utils.checkpoint` does around each block, with `use_reentrant=False`: it stops early, too.  The input is
+    kept where backward does not read it, too: of a module that widens it to float32 PyTorch saves the wide copy alone.
     """
 
     name: ClassVar[str] = "per-block"
@@ -93,9 +96,18 @@ class PerBlock(slots.Recompute):
     offers: ClassVar = frozenset({"rebuild"})
 
     def bind(self, context: Context) -> BoundDropped:
+        found = blocks(context.network)
         have_fates = {x for x in context.maps_across() if context.can_be_rebuilt(x)}
-        dropped = [x.name for block in blocks(context.network) for x in inside(block) if x in have_fates]
-        return Dropped(Fates.of(dict.fromkeys(dropped, "drop"))).bind(context)
+        dropped = [x.name for block in found for x in inside(block) if x in have_fates]
+        return _FromInputs(Fates.of(dict.fromkeys(dropped, "drop")), context, found)
+
+
+class _FromInputs(BoundDropped):
+    """Rebuilds from the blocks' inputs."""
+
+    def __init__(self, fates: Fates, context: Context, found: Sequence[NetworkBlock]) -> None:
+        super().__init__(fates, context)
+        self._saved |= {x for block in found for x in block.before.outputs if x.kind in ("map", "input")}
 
 
 PER_BLOCK = PerBlock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -109,6 +110,33 @@ def test_a_program_per_block_is_safe_and_smaller_and_runs_each_block_again_once(
     longest = max(len(one.layers) for one in blocks(network))
     assert 6 * (longest - 4) <= again.counts.recomputed_layers <= 6 * longest
     assert again.counts.offloaded_bytes == whole.counts.recomputed_layers == 0
+
+
+def test_of_a_module_whose_norm_widens_its_input_the_input_is_kept_not_the_wide_copy() -> None:
+    torch: Any = pytest.importorskip("torch")
+
+    class Normed(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def forward(self, x: Any) -> Any:
+            y = x.float()
+            return (y * y.pow(2).mean(-1, keepdim=True).rsqrt()).to(x.dtype)
+
+    class Residual(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.qkv, self.out = Normed(), torch.nn.Linear(8, 24), torch.nn.Linear(8, 8)
+
+        def forward(self, x: Any) -> Any:
+            q, k, v = self.qkv(self.norm(x)).chunk(3, -1)
+            return x + self.out(torch.nn.functional.scaled_dot_product_attention(q, k, v))
+
+    module = torch.nn.Sequential(torch.nn.Embedding(11, 8), *(Residual() for _ in range(6)), Normed()).bfloat16()
+    network = refimpl.networks.from_torch(module, torch.zeros(4, 16, dtype=torch.int64), keeps="pytorch")
+    assert [one.layers[-1].kind for one in blocks(network)] == ["join"] * 6, "the last norm is outside"
+    program = refimpl.plan(network, setup(YARDSTICKS["per block"]), MACHINE)
+    program.verify()
+    one = 4 * 16 * 8 * 2  #: bytes of a block's input
+    last = 2 * one + 4 * 16 * 4  #: of the last norm: its float32 input and what it multiplies that by
+    assert program.decisions()["predicted"]["held"] == 6 * one + last
 
 
 def test_probabilities_would_be_heads_times_tokens_over_channels_units() -> None:
