@@ -160,7 +160,8 @@ def built(
     times = {node.name for node in its if node.operation == "times"}
     unread = {name for name in times if not readers[name] <= whole}
     with no_kernel():
-        _refuse_what_is_missing(graph, [_unread(node) if node.name in unread else node for node in its])
+        if missing := what_is_missing(graph, [_unread(node) if node.name in unread else node for node in its]):
+            raise NetworkError(missing)
     images, *shape = graph.shape
     if graph.dtype == "float32":
         shape = [*shape, 1, 1][: max(3, len(shape))]
@@ -207,7 +208,8 @@ def built(
     network.file = graph.file
     network.script = graph.script
     network.origins = {node.origin: values[node.name].layer.name for node in its if node.origin}
-    _give_weights(network, layers)
+    with no_kernel():
+        _give_weights(network, layers)
     return network.trained_by(frozen=[escape(name) for name, first in network.initial.items() if first.frozen])
 
 
@@ -324,11 +326,11 @@ def _needed(graph: Graph, nodes: Mapping[str, Node], ends: Collection[str]) -> s
     return needed
 
 
-def _refuse_what_is_missing(graph: Graph, nodes: list[Node]) -> None:
-    """Raise one error for everything that cannot be translated, with what can be done about it."""
+def what_is_missing(graph: Graph, nodes: list[Node]) -> str:
+    """One line for everything that cannot be translated, with what can be done about it; empty: nothing is missing."""
     missing = [node for node in nodes if node.operation == UNSUPPORTED]
     if not missing:
-        return
+        return ""
     unknown = Counter(node.attributes["operator"] for node in missing if not node.attributes["why"])
     said = []
     if unknown:
@@ -351,7 +353,7 @@ def _refuse_what_is_missing(graph: Graph, nodes: list[Node]) -> None:
     advice = f"replace {it} (docs/your-own-network.md lists what is supported)"
     if classifiers := [node.name for node in nodes if node.operation == "linear" and node.name not in after]:
         advice += f", or end the network at {classifiers[-1]} as FILE.onnx:NODE or with output=NODE"
-    raise NetworkError(f"{'; '.join(said)}; {advice}")
+    return f"{'; '.join(said)}; {advice}"
 
 
 def _after(nodes: list[Node]) -> set[str]:

@@ -70,30 +70,31 @@ def from_torch(
     Raises:
         NetworkError: one line that names the node, and what can be done.
     """
-    from refimpl.importing.graph import UNSUPPORTED, NoKernel, built
-    from refimpl.importing.torch_module import Example, exported_module, graph_of
+    from refimpl.importing.graph import NoKernel, built, what_is_missing
+    from refimpl.importing.torch_module import Example, exported_module, graph_of, quiet
 
     if keeps not in (None, "own", *KEEPS):
         raise NetworkError(f"there is no convention {keeps!r}; give own, {' or '.join(KEEPS)}")
     its = Example.of(example)
-    if keeps in KEEPS or callable(loss) or autocast is not None or outer_loss is not None:
-        if keeps == "own":
-            raise NetworkError("autocast and a loss of your own are known of PyTorch only: give keeps='pytorch'")
-        return as_pytorch(module, its, output, loss, keeps or "pytorch", autocast, outer_loss=outer_loss)
-    if its.alone is None:
-        why = f"no layer here reads an input of {its}: give (images, channels, height, width)"
-        if keeps == "own":
-            raise NetworkError(why)
-        return as_pytorch(module, its, output, loss, "pytorch", why=why)
-    exported = exported_module(module, its)
-    graph = graph_of(module, exported, *its.alone)
-    try:
-        return built(graph, its.alone[0][0], output, loss)
-    except NetworkError as error:
-        lacks = isinstance(error, NoKernel) or any(node.operation == UNSUPPORTED for node in graph.nodes)
-        if not lacks or keeps == "own" or output is not None or isinstance(loss, Mapping):
-            raise
-        return as_pytorch(module, its, output, loss, "pytorch", why=str(error), exported=exported)
+    with quiet():
+        if keeps in KEEPS or callable(loss) or autocast is not None or outer_loss is not None:
+            if keeps == "own":
+                raise NetworkError("autocast and a loss of your own are known of PyTorch only: give keeps='pytorch'")
+            return as_pytorch(module, its, output, loss, keeps or "pytorch", autocast, outer_loss=outer_loss)
+        if its.alone is None:
+            why = f"no layer here reads an input of {its}: give (images, channels, height, width)"
+            if keeps == "own":
+                raise NetworkError(why)
+            return as_pytorch(module, its, output, loss, "pytorch", why=why)
+        exported = exported_module(module, its)
+        graph = graph_of(module, exported, *its.alone)
+        try:
+            return built(graph, its.alone[0][0], output, loss)
+        except NetworkError as error:
+            why = str(error) if isinstance(error, NoKernel) else what_is_missing(graph, graph.nodes)
+            if not why or keeps == "own" or output is not None or isinstance(loss, Mapping):
+                raise
+            return as_pytorch(module, its, output, loss, "pytorch", why=why, exported=exported)
 
 
 def as_pytorch(
@@ -140,9 +141,7 @@ def as_pytorch(
         if outer_loss is None:
             raise
         raise NetworkError(f"the loss of what {type(module).__name__} returns failed: {error_line(error)}") from None
-    missing = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in network.opaque.items())
-    alone = f"{network.name} can be planned and not run"
-    network.cannot_run = f"{alone}: there is no kernel of {missing}" if missing else f"{alone}: {why or BY_PYTORCH}"
+    network.cannot_run = f"{network.name} can be planned and not run: {why or BY_PYTORCH}"
     return network
 
 

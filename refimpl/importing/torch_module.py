@@ -7,9 +7,12 @@ here that translates its arguments; the table at the end has them all.  PyTorch 
 
 from __future__ import annotations
 
+import io
+import logging
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +29,9 @@ from refimpl.network.layer import NetworkError
 from refimpl.text import one_line
 
 LARGEST_CONSTANT = 1 << 26  #: numbers
+#: Errors of PyTorch's where Python asks for the values of a tensor that has none.
+OF_VALUES = ("GuardOnDataDependentSymNode", "DataDependentOutputException", "DynamicOutputShapeException")
+VALUES = "a shape, a number or a branch depends on a tensor's values, which no plan knows; torch.where keeps shapes"
 
 
 class Example(NamedTuple):
@@ -107,6 +113,7 @@ def exported_module(module: Any, example: Example, caller: Any = None) -> Any:
     """What `torch.export` makes of the module as it trains; with a `caller`, of that module around it."""
     torch = imported_torch(module)
     from refimpl.importing.recorded import as_it_trains
+    from refimpl.torch.private import FakeTensorMode
 
     device = next((parameter.device for parameter in module.parameters()), None)
 
@@ -118,11 +125,16 @@ def exported_module(module: Any, example: Example, caller: Any = None) -> Any:
     named = {name: zeros(shape, dtype) for name, shape, dtype in example.named}
     try:
         with as_it_trains(module, inputs, named):
-            return torch.export.export(caller or module, inputs, named, strict=False)
+            exported = torch.export.export(caller or module, inputs, named, strict=False)
+            if any("unbacked_bindings" in node.meta for node in exported.graph.nodes):  # numbers that it has not
+                with FakeTensorMode(allow_non_fake_inputs=True):  # which says in which line they are asked for
+                    (caller or module)(*inputs, **named)
     except Exception as error:
         first = f"{type(error).__name__}: {one_line(next(iter(str(error).splitlines()), ''))}"
+        why = VALUES if type(error).__name__ in OF_VALUES else first
         what = f"{type(module).__name__} on an input of {example}"
-        raise NetworkError(f"torch.export cannot follow {what}: {first}{_where(torch, error)}") from None
+        raise NetworkError(f"torch.export cannot follow {what}: {why}{_where(torch, error)}") from None
+    return exported
 
 
 def _where(torch: Any, error: BaseException) -> str:
@@ -132,6 +144,22 @@ def _where(torch: Any, error: BaseException) -> str:
     frames = [one for one, path in passed if not any(path.is_relative_to(other) for other in others)]
     own = [one for one in frames if "site-packages" not in one.filename] or frames
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno}, in {own[-1].name})" if own else ""
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No word of PyTorch's while a module is read: its warnings, loggers and pieces of graphs are about the export."""
+    loggers = [one for name, one in logging.root.manager.loggerDict.items() if name.partition(".")[0] == "torch"]
+    levels = {handler: handler.level for one in loggers for handler in getattr(one, "handlers", ())}
+    try:
+        for handler in levels:
+            handler.setLevel(logging.CRITICAL + 1)
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for handler, level in levels.items():
+            handler.setLevel(level)
 
 
 class Weight(NamedTuple):
@@ -188,6 +216,8 @@ class TorchTranslation:
 
     def _translate(self, node: Any) -> None:
         call = TorchCall(self, node)
+        if call.operator == "_assert_tensor_metadata":  # the export's own check before a cast
+            return
         if not call.inputs:  # it views a weight, or computes constants
             if self.vmaps.are_open(node):
                 self.constant(node)
@@ -389,6 +419,18 @@ def _matmul(call: TorchCall) -> Translated:
     return torch_parts.attention(call)
 
 
+def _einsum(call: TorchCall) -> Translated:
+    """The same: the last axis of x and an axis of a matrix are what is summed over, and the other becomes the last."""
+    terms, _, out = call["equation"].replace(" ", "").replace("...", ".").partition("->")
+    pairs = [*zip(terms.split(","), call["tensors"], strict=False)]
+    for (its, x), (axes, w) in (pairs, pairs[::-1]) if len(pairs) == 2 else ():
+        alike = its[:-1] == out[:-1] and sorted(axes) == sorted(its[-1:] + out[-1:])
+        if x in call.of.names and w in call.of.weights and alike and len({*its, *axes}) == len(its) + 1:
+            weight = call.weight_of(w, "factor")
+            return "linear", {}, {"w": weight if axes[1] == its[-1] else weight.moved(np.transpose)}
+    raise Unsupported("an einsum is supported of the last axis of a map and a weight of two axes only")
+
+
 def _clamped(low: str, high: str) -> Callable[[TorchCall], Translated]:
     return lambda call: graph.limited(call.number(low), call.number(high))
 
@@ -451,11 +493,10 @@ def _instance_norm(call: TorchCall) -> Translated:
     return graph.normalised(call, call["eps"], call.weights(gamma="weight", beta="bias"), channels)
 
 
-def _transpose(call: TorchCall) -> Translated:
-    axes = [*range(len(call.whole))]
-    one, other = call["dim0"], call["dim1"]
-    axes[one], axes[other] = axes[other], axes[one]
-    return graph.permuted(axes)
+def _permuted(call: TorchCall) -> Translated:
+    """Axes in another order: the sizes of what the operator makes of axes of 0, 1, 2, … numbers."""
+    sizes = call.of.torch.empty([*range(len(call.whole))], device="meta")
+    return graph.permuted(call.node.target(sizes, *call.node.args[1:], **call.node.kwargs).shape)
 
 
 def _dropout(call: TorchCall) -> Translated:
@@ -650,9 +691,11 @@ def _repeat_interleave(call: TorchCall) -> Translated:
 PARTS = ("chunk", "split", "split_with_sizes", "tensor_split", "unbind")  #: have several outputs, which are views
 #: An operator that arranges numbers, and computes none.
 VIEWS: Mapping[str, Callable[[TorchCall], Translated]] = {
-    "permute": lambda call: graph.permuted(call["dims"]), "transpose": _transpose, "slice": _slice, "select": _select,
-    "expand": graph.expanded, "repeat_interleave": _repeat_interleave, "getitem": _of_several,
+    "slice": _slice, "select": _select, "expand": graph.expanded, "repeat_interleave": _repeat_interleave,
+    "getitem": _of_several,
 } | dict.fromkeys(
+    ("permute", "transpose", "t", "numpy_T", "mT", "mH", "swapaxes", "swapdims", "movedim", "moveaxis"), _permuted
+) | dict.fromkeys(
     ("flatten", "view", "reshape", "squeeze", "unsqueeze", "unflatten", "contiguous", *COPIES), graph.reshaped
 )  # fmt: skip
 #: What may be done with a weight before a layer reads it: its numbers stay as they are.
@@ -666,7 +709,7 @@ OPERATORS: Mapping[str, Callable[[TorchCall], Translated]] = {
     "channel_shuffle": _channel_shuffle, "index": _index,
     "index_select": lambda call: graph.gathered(call, call["dim"], call.numbers(call["index"])),
     "layer_norm": _layer_norm, "rms_norm": _rms_norm, "group_norm": _group_norm, "instance_norm": _instance_norm,
-    "addmm": _addmm, "mm": _matmul, "matmul": _matmul, "bmm": _matmul,
+    "addmm": _addmm, "mm": _matmul, "matmul": _matmul, "bmm": _matmul, "einsum": _einsum,
     "conv2d": _conv2d, "conv_transpose2d": _conv_transpose2d, "linear": _linear, "batch_norm": _batch_norm, "div": _lrn,
     "cat": _cat, "concat": _cat,
     "relu6": lambda call: graph.limited(0, 6), "hardtanh": _clamped("min_val", "max_val"),

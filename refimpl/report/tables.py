@@ -387,9 +387,7 @@ def summary_table(network: Network) -> Table:
     name = f"{network.name}, batch {network.batch}: {counted(len(network.layers), 'layer')}"
     note = "in place: the layer overwrites the map it reads.  GFLOP: of convolutions and fully connected layers."
     if network.opaque:
-        note += (
-            "  opaque: an operator of PyTorch's for which there is no kernel here; it is planned, and cannot be run."
-        )
+        note += "  opaque: an operator of PyTorch's that is no kind of layer here; it is planned, and cannot be run."
     if any(row.relu for row in rows):
         note += "  relu: one is part of the layer, and has no map of its own."
     return Table.of(name, [*rows, total(rows)], columns, note)

@@ -6,6 +6,8 @@ operator it is asked which storages are still alive.
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from math import prod
@@ -260,11 +262,12 @@ def test_a_module_without_kernels_is_planned_as_pytorch_keeps_it() -> None:
     network = refimpl.networks.from_torch(Odd(), (4, 3, 16, 16))
     assert [layer.kind for layer in network.layers] == ["conv", "opaque", "opaque", "opaque", "fc", "opaque_loss"]
     assert network.opaque == {"roll": 1, "cumsum": 1, "mean": 1}
-    assert "no kernel of roll, cumsum, mean" in network.cannot_run
+    assert "operators aten.roll.default and aten.cumsum.default are not supported" in network.cannot_run
+    assert "mean" not in network.cannot_run, "a kernel of ours, and opaque to a plan for PyTorch alone"
     shares = opaque_shares(network, refimpl.machines.titan_x)
     assert shares.layers == 3 and 0 < shares.seconds < 1 and shares.nbytes == pytest.approx(2 / 3, rel=0.01)
     assert "67% of the bytes opaque" in heading(network, refimpl.machines.titan_x)
-    with raises_naming(MachineError, "no kernel of roll"):
+    with raises_naming(MachineError, "aten.roll.default"):
         Bench(Cpu(), network)
     with raises_naming(NetworkError, "for one rank"):
         network.data_parallel(2)
@@ -353,6 +356,46 @@ def test_what_a_plan_does_not_count_is_an_item_with_its_range() -> None:
     assert "not counted: the context" in told and "67% of the bytes opaque" in told
     own = refimpl.plan(refimpl.networks.lenet(batch=8), "baseline", "titan-x", "12GiB")
     assert uncounted(own) == [] and "not counted" not in plan_table(own, own.simulate()).text()
+
+
+class Between(Branching):
+    """A function before the layer."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any) -> Any:
+        return self.end(self.function(x))
+
+
+OF_VALUES: list[Callable[[Any], Any]] = [
+    lambda x: x[x[:, 0].nonzero()[:, 0]],
+    lambda x: x[x[:, 0] > 0],
+    lambda x: x * x.sum().item(),
+    lambda x: x[x[0].long().tolist()],
+    lambda x: x if x.sum() > 0 else -x,
+]
+
+
+@pytest.mark.parametrize("keeps", ["own", "pytorch"])
+@pytest.mark.parametrize("function", OF_VALUES)
+def test_what_depends_on_values_is_refused_with_the_users_own_line_and_no_other_word(
+    function: Any, keeps: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    (torchs,) = [one for one in logger.handlers if type(one) is logging.StreamHandler]
+    monkeypatch.setattr(torchs, "stream", sys.stderr)
+    line = f"(test_any_module.py, line {function.__code__.co_firstlineno}, in <lambda>)"
+    with raises_naming(NetworkError, "torch.export cannot follow Between", "a tensor's values", line) as caught:
+        refimpl.networks.from_torch(Between(function), (4, 4), keeps=keeps)
+    assert "\n" not in str(caught.value)
+    assert capsys.readouterr().err == ""
+
+
+def test_pytorchs_warnings_of_an_export_are_not_heard(recwarn: pytest.WarningsRecorder) -> None:
+    refimpl.networks.from_torch(Words(), EXAMPLES["words"][1][0])
+    assert not recwarn.list
 
 
 def test_what_cannot_be_exported_is_refused_with_the_users_own_line() -> None:

@@ -229,29 +229,42 @@ def test_another_attention_is_refused(case: str) -> None:
         refimpl.networks.from_torch(Patches(make()), SHAPE, keeps="own")
 
 
+#: How a head that is tied to a table is written, of the head's input and the table's weight.
+TIED: dict[str, Callable[[Any, Any], Any]] = {
+    "linear": functional.linear,
+    "T": lambda x, w: x @ w.T,
+    "t()": lambda x, w: torch.matmul(x, w.t()).float(),
+    "mT": lambda x, w: x @ w.mT,
+    "of rows": lambda x, w: (x.flatten(0, 1) @ w.movedim(0, 1)).unflatten(0, x.shape[:2]),
+    "einsum": lambda x, w: torch.einsum("btd, vd -> btv", x, w),
+    "einsum of any axes": lambda x, w: torch.einsum("dv,...d->...v", w.T, x),
+}
+
+
 class Language(nn.Module):
     """A small GPT, its head tied to its table."""
 
-    def __init__(self, tied: bool = True) -> None:
+    def __init__(self, tied: bool = True, head: Callable[[Any, Any], Any] = functional.linear) -> None:
         super().__init__()
         self.table, self.places = nn.Embedding(20, 8), nn.Embedding(24, 8)
         self.blocks = nn.ModuleList(Heads(of_thirds, causal=True) for _ in range(2))
-        self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, 20, bias=False)
-        if tied:
-            self.head.weight = self.table.weight
+        self.norm, self.head = nn.LayerNorm(8), head
+        self.weight = self.table.weight if tied else nn.Parameter(torch.randn(20, 8))
 
     def forward(self, tokens: Any) -> Any:
         x = self.table(tokens) + self.places(torch.arange(tokens.shape[1]))
         for block in self.blocks:
             x = block(x)
-        return self.head(self.norm(x))
+        return self.head(self.norm(x), self.weight)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_a_language_model_takes_steps_as_pytorch_does(tied: bool) -> None:
+@pytest.mark.parametrize(("tied", "head"), [*((True, head) for head in TIED), (False, "linear"), (False, "einsum")])
+def test_a_language_model_takes_steps_as_pytorch_does(tied: bool, head: str) -> None:
     torch.manual_seed(0)
-    beside = beside_pytorch(Language(tied), torch.randint(0, 20, (3, 16)))
+    module = Language(tied, TIED[head])
+    beside = beside_pytorch(module, torch.randint(0, 20, (3, 16)))
     block = ["conv", "attention", "conv", "join"]
     kinds = ["embedding", "position", *block, *block, "layernorm", "conv", "pixel_softmax"]
+    assert beside.network.parameter_count + (24 - 16) * 8 == sum(weight.numel() for weight in module.parameters())
     assert [layer.kind for layer in beside.network.layers] == kinds
     assert beside.agrees, beside

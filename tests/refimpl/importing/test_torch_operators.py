@@ -85,6 +85,7 @@ KNOWN: list[tuple[Function, tuple[int, ...], tuple[str, dict[str, Any]]]] = [
     ),
     (lambda m, x: x @ m.matrix, MAPS, ("linear", {})),
     (lambda m, x: torch.addmm(m.five, x, m.wide), FLAT, ("linear", {})),
+    (lambda m, x: torch.einsum("...d,de->...e", x, m.matrix), MAPS, ("linear", {})),
     (
         lambda m, x: f.max_pool2d(x, (3, 2), 2, 1, ceil_mode=True), MAPS,
         pool(window=(3, 2), stride=(2, 2), pad=(1, 1), ceil=True),
@@ -146,6 +147,9 @@ def test_a_call_is_this_operation() -> None:
 VIEWS: list[Function] = [
     lambda m, x: x.permute(0, 2, 3, 1),
     lambda m, x: x.transpose(1, -1),
+    lambda m, x: x.mT,
+    lambda m, x: x.moveaxis((1, 2), (-1, 1)),
+    lambda m, x: x.flatten(1).t(),
     lambda m, x: x[:, 1:3],
     lambda m, x: x[:, :, -2:],
     lambda m, x: x[:, :, 4],
@@ -182,6 +186,12 @@ UNKNOWN: list[tuple[Function, tuple[int, ...], tuple[Any, ...]]] = [
     (lambda m, x: x.sin(), MAPS, ()),
     (lambda m, x: x * x, MAPS, ()),
     (lambda m, x: torch.mm(m.wide.T, x.T), FLAT, ("second factor",)),
+    (lambda m, x: torch.einsum("bcij,bcij->bij", x, x), MAPS, ("einsum", "last axis")),
+    (lambda m, x: torch.einsum("bcij,dc->bdij", x, m.filters[:, :, 0, 0]), MAPS, ("einsum", "last axis")),
+    (lambda m, x: torch.einsum("bcij,ij->bci", x, m.matrix), MAPS, ("einsum", "last axis")),
+    (lambda m, x: torch.einsum("bcij,ij->bcij", x, m.matrix), MAPS, ("einsum", "last axis")),
+    (lambda m, x: torch.einsum("bcij,jj->bcij", x, m.matrix), MAPS, ("einsum", "last axis")),
+    (lambda m, x: torch.einsum("bj->jb", x), FLAT, ("einsum", "last axis")),
     (lambda m, x: torch.addmm(m.five, x, m.wide, beta=2), FLAT, ("beta=2", 1)),
     (lambda m, x: f.max_pool2d(x, 2, dilation=2), MAPS, ("dilated",)),
     (lambda m, x: f.avg_pool2d(x, 2, divisor_override=3), MAPS, ("divisor_override=3",)),
@@ -228,7 +238,9 @@ def test_a_call_is_refused() -> None:
 def test_weights_have_our_layout() -> None:
     for function, name, move in (
         (lambda m, x: torch.mm(x, m.wide), "wide", np.transpose),
-        (lambda m, x: f.linear(x, m.wide.transpose(0, 1)), "wide", np.transpose),
+        (lambda m, x: f.linear(x, m.wide.T), "wide", np.transpose),
+        (lambda m, x: torch.einsum("ab,bc->ac", x, m.wide), "wide", np.transpose),
+        (lambda m, x: torch.einsum("ab,cb->ac", x, m.wide.t()), "wide", np.transpose),
         (lambda m, x: f.linear(x, m.wide[:, :3].transpose(0, 1)), "wide", lambda values: values[:, :3].T),
     ):
         module = One(function)
