@@ -42,7 +42,7 @@ setup(
         "kernels": ["py.typed"],
         "kernels.targets.emulated": ["*.c", "*.h"],  # compiled on first use
         "refimpl": ["py.typed"],
-        "refimpl.machine": ["*.json"],  # what kernels cost on one CPU
+        "refimpl.machine": ["*.json", "*.csv"],  # what kernels cost on one CPU, cards of today
         "refimpl.studies.challenge": ["*.json"],  # the printed points
         "refimpl.report.page": ["*.html", "*.css", "*.js"],
         "refimpl.studies.reproduce": ["*/*.json", "*/*.csv"],  # what the papers published

@@ -1,19 +1,22 @@
-"""The machines that have a name: the papers' GPUs, today's data centre GPUs, and GPUs that people own.
+"""The machines that have a name: the papers' GPUs here; in `cards.csv` data centres', and those that people own.
 
 Rate, bandwidth and multiprocessors are the maker's peaks, memory is what a program can use, and a link is what copies
 from pinned memory reach, one way.  `sources` says where each figure comes from; OWNER/NAME#NUMBER is an issue or a
 pull request on GitHub.
 
 What a library's kernels reach was fitted to public measurements, GPU by GPU (`refimpl.studies.reproduce.machines.fit`):
-of Maxwell, Kepler, Pascal, Volta and Turing.  Of A100, H100, H200, L4 and the RTX cards there is no evidence: no figure
-in fp32 of a single call was found, and V100's shares are assumed.  Our own kernels have run on no GPU: they are assumed
-to reach what cuDNN R2's convolutions reached on Titan X.  The RTX cards and L4 share half of their fp32
-lanes with integer arithmetic, so they may reach less.  `refimpl profile` measures instead.
+of Maxwell, Kepler, Pascal, Volta and Turing.  Of later ones there is no evidence: no figure in fp32 of a single call
+was found, and V100's shares are assumed.  Our own kernels have run on no GPU: they are assumed to reach what cuDNN R2's
+convolutions reached on Titan X.  The RTX cards, A10, L4 and L40S share half of their fp32 lanes with integer
+arithmetic, so they may reach less.  MI300X and Apple's chips are data sheets alone: no kernel of ours runs there.
+`refimpl profile` measures instead.
 """
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
+from pathlib import Path
 
 from refimpl.machine.model import Efficiency, Machine, Source
 
@@ -51,13 +54,6 @@ def fitted(where: str) -> Source:
     return Source("fitted", f"{where}; of our own kernels no evidence", SHARES)
 
 
-def nvidia_smi(where: str) -> Source:
-    """Memory as `nvidia-smi` reports it."""
-    return Source("measured", f"nvidia-smi, {where}", MEMORY)
-
-
-MODAL = nvidia_smi("modal-labs/modal-client#2797")
-
 # -- the papers' -------------------------------------------------------------------------------------------------------
 
 TITAN_X = Machine(
@@ -86,78 +82,29 @@ GTX_970 = Machine(
              Source("assumed", "Titan X's", LINK), Source("assumed", "Titan X's", SHARES)),
 )  # fmt: skip
 
-# -- data centres' -----------------------------------------------------------------------------------------------------
+# -- others' -----------------------------------------------------------------------------------------------------------
 
-H100 = Machine(
-    name="h100", memory_bytes=81_559 * MIB, flops=66.9e12, bandwidth=3.35e12, link=52.8e9,
-    multiprocessors=132, efficiency=ASSUMED_EFFICIENCY,
-    sources=(Source("data sheet", "NVIDIA H100 SXM5; compute capability 9.0", PEAKS), MODAL,
-             Source("measured", "NVIDIA/nvbandwidth#24", LINK), ASSUMED),
-)  # fmt: skip
-H200 = Machine(
-    name="h200", memory_bytes=143_771 * MIB, flops=66.9e12, bandwidth=4.8e12, link=52.8e9,
-    multiprocessors=132, efficiency=ASSUMED_EFFICIENCY,
-    sources=(Source("data sheet", "NVIDIA H200 SXM5; compute capability 9.0", PEAKS),
-             Source("measured", "as its driver reports it", MEMORY), Source("assumed", "H100's", LINK), ASSUMED),
-)  # fmt: skip
-A100_40G = Machine(
-    name="a100-40g", memory_bytes=40_960 * MIB, flops=19.5e12, bandwidth=1.555e12, link=25.1e9,
-    multiprocessors=108, efficiency=ASSUMED_EFFICIENCY,
-    sources=(Source("data sheet", "NVIDIA A100 40GB; compute capability 8.0", PEAKS), MODAL,
-             Source("measured", "A100-SXM4-40GB, NVIDIA/nvbandwidth#42", LINK), ASSUMED),
-)  # fmt: skip
-A100_80G = Machine(
-    name="a100-80g", memory_bytes=81_920 * MIB, flops=19.5e12, bandwidth=2.039e12, link=25.1e9,
-    multiprocessors=108, efficiency=ASSUMED_EFFICIENCY,
-    sources=(Source("data sheet", "NVIDIA A100 80GB SXM4; compute capability 8.0", PEAKS), MODAL,
-             Source("assumed", "a100-40g's, PCIe 4.0 x16 too", LINK), ASSUMED),
-)  # fmt: skip
-V100 = Machine(
-    name="v100", memory_bytes=16_160 * MIB, flops=15.7e12, bandwidth=900e9, link=12e9,
-    multiprocessors=80, efficiency=V100_EFFICIENCY,
-    sources=(Source("data sheet", "NVIDIA V100 SXM2 16GB; compute capability 7.0", PEAKS),
-             nvidia_smi("4paradigm/k8s-vgpu-scheduler#7"),
-             Source("measured", "by BaM's authors, ZaidQureshi/bam#54", LINK), fitted("DeepBench, PyTorch")),
-)  # fmt: skip
-P100 = Machine(
-    name="p100", memory_bytes=16 * GIB, flops=10.6e12, bandwidth=732e9, link=12e9,
-    multiprocessors=56, efficiency=P100_EFFICIENCY,
-    sources=(Source("data sheet", "NVIDIA P100 SXM2 16GB; compute capability 6.0", SIZES),
-             Source("assumed", "v100's, PCIe 3.0 x16 too", LINK), fitted("DeepBench, TensorFlow")),
-)  # fmt: skip
-L4 = Machine(
-    name="l4", memory_bytes=23_034 * MIB, flops=30.3e12, bandwidth=300e9, link=25.6e9,
-    multiprocessors=58, efficiency=ASSUMED_EFFICIENCY,  # 30.3e12 / (2 * 128 lanes * 2.04 GHz)
-    sources=(Source("data sheet", "NVIDIA L4; compute capability 8.9", PEAKS), MODAL,
-             Source("assumed", "rtx-4090's, PCIe 4.0 x16 too", LINK), ASSUMED),
-)  # fmt: skip
-T4 = Machine(
-    name="t4", memory_bytes=15_360 * MIB, flops=8.1e12, bandwidth=320e9, link=12e9,
-    multiprocessors=40, efficiency=T4_EFFICIENCY,
-    sources=(Source("data sheet", "NVIDIA T4; compute capability 7.5", PEAKS), MODAL,
-             Source("assumed", "v100's, PCIe 3.0 x16 too", LINK), fitted("DeepBench")),
-)  # fmt: skip
-
-# -- people's ----------------------------------------------------------------------------------------------------------
-
-RTX_4090 = Machine(
-    name="rtx-4090", memory_bytes=24_564 * MIB, flops=82.6e12, bandwidth=1.008e12, link=25.6e9,
-    multiprocessors=128, efficiency=ASSUMED_EFFICIENCY,
-    sources=(Source("data sheet", "GeForce RTX 4090; compute capability 8.9", PEAKS),
-             nvidia_smi("RLinf/RLinf#255"),
-             Source("measured", "the mean of eight, NVIDIA/nvbandwidth#15", LINK), ASSUMED),
-)  # fmt: skip
-RTX_3060 = Machine(
-    name="rtx-3060", memory_bytes=12_288 * MIB, flops=12.7e12, bandwidth=360e9, link=25.6e9,
-    multiprocessors=28, efficiency=ASSUMED_EFFICIENCY,
-    sources=(Source("data sheet", "GeForce RTX 3060 12GB; compute capability 8.6", PEAKS),
-             nvidia_smi("geerlingguy/raspberry-pi-pcie-devices#790"),
-             Source("assumed", "rtx-4090's, PCIe 4.0 x16 too", LINK), ASSUMED),
-)  # fmt: skip
-
-MACHINES = {
-    made.name: made
-    for made in (
-        TITAN_X, K40C, TITAN_XP, GTX_970, H100, H200, A100_40G, A100_80G, V100, P100, L4, T4, RTX_4090, RTX_3060,
-    )
+FITS = {
+    "v100": (V100_EFFICIENCY, "DeepBench, PyTorch"), "p100": (P100_EFFICIENCY, "DeepBench, TensorFlow"),
+    "t4": (T4_EFFICIENCY, "DeepBench"),
 }  # fmt: skip
+
+
+def of_card(row: dict[str, str]) -> Machine:
+    """The machine of a line of `cards.csv`: MiB, TFLOP/s in fp32, GB/s."""
+    name, memory_from = row["name"], row["memory is from"]
+    peaks = Source("data sheet", row["data sheet"], PEAKS if memory_from else SIZES)
+    shares, where = FITS.get(name, (ASSUMED_EFFICIENCY, ""))
+    return Machine(
+        name, int(row["MiB"]) * MIB, float(f"{row['TFLOP/s']}e12"), float(f"{row['GB/s']}e9"),
+        float(f"{row['link']}e9"), int(row["SMs"]), shares,
+        sources=(peaks, *([Source("measured", memory_from, MEMORY)] if memory_from else []),
+                 Source("measured" if row["how"] == "measured" else "assumed", row["link is from"], LINK),
+                 fitted(where) if where else ASSUMED),
+    )  # fmt: skip
+
+
+with open(Path(__file__).with_name("cards.csv"), encoding="utf-8", newline="") as file:
+    CARDS = [of_card(row) for row in csv.DictReader(file)]
+MACHINES = {made.name: made for made in (TITAN_X, K40C, TITAN_XP, GTX_970, *CARDS)}
+H100, V100, P100, T4 = (MACHINES[name] for name in ("h100", "v100", "p100", "t4"))

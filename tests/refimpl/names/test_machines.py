@@ -20,11 +20,10 @@ from tests.refimpl.machine.test_gpus import sources
 
 GIB = 1 << 30
 PAPERS = ("titan-x", "k40c", "titan-xp", "gtx-970")
-OWNED = ("a100-40g", "a100-80g", "v100", "p100", "l4", "t4", "rtx-4090", "rtx-3060")
 
 
 def test_every_machine_is_found_by_its_name() -> None:
-    assert list(MACHINES) == [*PAPERS, "h100", "h200", *OWNED]
+    assert list(MACHINES)[:5] == [*PAPERS, "h100"] and {"l4", "rtx-5090", "mi300x", "m2-max"} <= MACHINES.keys()
     for name, made in MACHINES.items():
         assert machine(name) is made and made.name == name
     assert machine("Titan_X") is machine("TITAN X") is MACHINES["titan-x"]
@@ -109,7 +108,8 @@ def test_here_is_the_gpu_where_there_is_one() -> None:
 
 def test_machines_are_attributes_of_their_module() -> None:
     assert machines.titan_x is MACHINES["titan-x"] and machines.a100_40g is MACHINES["a100-40g"]
-    assert {"titan_x", "rtx_4090", "here", "named", "like"} <= set(dir(machines)) and len(dir(machines)) == 17
+    assert {"titan_x", "rtx_4090", "here", "named", "like"} <= set(dir(machines))
+    assert len(dir(machines)) == len(MACHINES) + 3
     with pytest.raises(AttributeError, match="no machine 'titanic'; there are a100_40g, .*, here, .*, v100$"):
         _ = machines.titanic
     assert [one.name for one in listed(["l4", "t4"])] == ["l4", "t4"]
