@@ -66,6 +66,7 @@ setup(
         "mpi": MPI,
         "optimum": [HIGHS],
         "onnx": [ONNX],
+        "torch": ["torch"],  # refimpl/torch/private.py has the versions that the tests were run with
         "docs": ["sphinx>=8.1,<10", "myst-nb>=1.4", "furo", "ipykernel"],
         # All that the notebooks use but PyTorch: the emulated GPU's compiler, ranks, the bound, machine code to read.
         "tutorials": [*NOTEBOOKS, *CU13],

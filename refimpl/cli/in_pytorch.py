@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,20 +24,23 @@ from refimpl.cli.compare import (
 )
 from refimpl.cli.parser import DOES_NOT_FIT, DONE, Fail, Parser, whole, writable
 from refimpl.cli.plan import least
-from refimpl.cli.terminal import print_json, progress, say, show_table, tell, wrapped
+from refimpl.cli.terminal import print_json, progress, say, show_table, tell, waiting, wrapped
 from refimpl.combined import Combined
 from refimpl.files import replace_text
-from refimpl.importing import from_torch
-from refimpl.importing.sources import module_from_file
+from refimpl.importing.any_batch import Batches
+from refimpl.importing.own_code import executed
+from refimpl.importing.sources import BATCH, FILE, module_from_file
 from refimpl.machine import Machine, here
+from refimpl.names import by_module
 from refimpl.names.by_name import budget_bytes
 from refimpl.names.largest_batch import unlimited_baseline
 from refimpl.names.presets import PRESETS, parse
-from refimpl.network import Network
+from refimpl.network import Network, NetworkError
 from refimpl.planner import Program, SetupError
 from refimpl.report.comparison import Compared
 from refimpl.report.tables import bytes_of, compare_table
 from refimpl.report.uncounted import uncounted
+from refimpl.report.will_it_fit import CONTEXT, Need, budget_of, moves, need, usable_bytes
 from refimpl.text import size
 
 NOT_RUN = "Copies on CUDA (streams, events, pinned memory) were never run on a GPU; docs/in_pytorch.md says what was."
@@ -41,12 +48,14 @@ NOT_RUN = "Copies on CUDA (streams, events, pinned memory) were never run on a G
 
 def add(parser: Parser) -> None:
     parser.describe(
-        "Plan a PyTorch module as PyTorch itself keeps its maps, under every preset of the papers, and print the lines "
-        "that carry one plan out in your own training loop (refimpl.torch.Planned).  The function of the file returns "
-        "(module, example); it is called with batch=N, if it takes that.  Exit status: 0 a plan fits, 3 none does.",
+        "Whether training a PyTorch module fits a GPU, and what to do if not: a plan under every preset of the papers, "
+        "of the maps as PyTorch itself keeps them, and the lines that carry one plan out in your own training loop "
+        "(refimpl.torch.Planned).  The function of the file returns (module, example); it is called with batch=N, if "
+        "it takes that.  Exit status: 0 it fits, or a plan does; 3 none does.",
         [
-            "refimpl torch my_file.py:make --budget 12GiB --machine rtx-3060 --out plan.json",
-            "refimpl torch my_file.py:make --batch 64 --budget 0.5 --policy accudnn --out plan.json",
+            "refimpl torch my_file.py:make --machine rtx-3060 --out plan.json",
+            "refimpl torch my_file.py:make --batch 64 --machine rtx-4090 --autocast bfloat16 --loss loss_of",
+            "refimpl torch my_file.py:make --budget 0.5 --policy accudnn --optimiser sgd --out plan.json",
         ],
     )  # fmt: skip
     parser.add_argument("module", metavar="FILE", help="a Python file and its function, as in my_file.py:make")
@@ -55,47 +64,202 @@ def add(parser: Parser) -> None:
         "--policy", metavar="SETUP", dest="wanted",
         help='the setup to carry out, as in accudnn or "vdnn-all, join=no" (default: the fastest that fits)',
     )  # fmt: skip
+    parser.add_argument(
+        "--autocast", choices=("bfloat16", "float16"), help="forward runs under torch.autocast (default: it does not)"
+    )
+    parser.add_argument(
+        "--loss", metavar="NAME",
+        help="count what it takes: a function of the file, of what the module returns, as in loss_of; or softmax, "
+        "pixel_softmax, mean_squared_error or binary_cross_entropy (default: the loss is not counted)",
+    )  # fmt: skip
     parser.add_argument("--out", metavar="FILE", help="write the plan's decisions, for Planned to read")
     shared_options.setup(parser, preset=False)
     shared_options.machine(parser, default="the GPU at hand, h100 without one")
-    shared_options.budget(parser)
+    parser.add_argument(
+        "--budget", metavar="SIZE",
+        help="as in 12GiB, 512MiB, or 0.4 of what the baseline needs (default: the machine's memory, without what "
+        "CUDA's context takes and with room for what is not counted)",
+    )  # fmt: skip
     parser.add_argument("--least", action="store_true", help="the least budget that each preset fits in, too")
     parser.add_argument("--no-verify", action="store_false", dest="verify", help="do not prove the programs")
-    shared_options.optimiser(parser)
+    shared_options.optimiser(parser, in_pytorch=True)
     shared_options.json(parser)
     parser.set_defaults(spread=False)  # as `row` of compare asks
 
 
 def run(options: argparse.Namespace) -> int:
     if find_spec("torch") is None:
-        raise Fail("PyTorch is not installed: pip install torch")
+        raise Fail("PyTorch is not installed: pip install 'refimpl[torch]'")
     out = options.out and writable("--out", options.out)
     module, example = module_from_file(options.module, options.batch)
-    network = resolve.trained_by(options, from_torch(module, example, keeps="pytorch"))
+    describe = partial(described, options, loss_named(options))
+    network = describe(module, example, options.autocast)
     machine = resolve.machine(options, "here" if here.gpu_at_hand() else "h100")
-    budget = budget_bytes(options.budget, network, machine)
+    plain = unlimited_baseline(network, machine)
+    budget = budget_of(plain) if options.budget is None else budget_bytes(options.budget, network, machine)
+    answer = Answer(need(plain), usable_bytes(machine) if options.budget is None else budget, options.budget is None)
     groups = groups_of(options)
     with progress("planning", len(groups)) as advance:
         found = [row(group, (), network, machine, budget, options, advance) for group in groups]
     programs = [program for _, _, program in found]
     wanted = place_wanted(options)
-    place = fastest(programs) if wanted is None else wanted
+    place = wanted if wanted is not None else 0 if answer.fits == "yes" else fastest(programs)
     program = None if place is None else programs[place]
     name = "" if place is None else groups[place].setups[0].name
     asked = groups if wanted is None else [groups[wanted]]
     why = "" if program else what_would(network, machine, budget, asked)
+    if answer.fits != "yes":
+        answer.do += policies(program, programs, groups, plain)
+        answer.do += others(options, describe, machine, answer, network) if wanted is None else []
     lines = lines_of(example, options.out or "plan.json")
     if program and out:
         replace_text(out, json.dumps(program.decisions()) + "\n")
+    assumed = assumptions(options, network)
     if options.json:
-        print_json(document(name, program, [one for _, one, _ in found], lines, options.out, why))
+        document = document_of(name, program, [one for _, one, _ in found], lines, options.out, why)
+        print_json({"answer": answer.document(), "assumed": assumed} | document)
     else:
-        show([one for one, _, _ in found], [one for _, one, _ in found], network, machine, budget, options)
+        wrapped(f"{answer}.")
+        say("")
+        show([one for one, _, _ in found], [one for _, one, _ in found], network, machine, budget, options, assumed)
         if program:
-            explain(name, program, lines, options.out)
+            explain(name, program, lines, options)
     if why:
         tell(f"{options.parser.prog}: {why}")
     return DONE if program else DOES_NOT_FIT
+
+
+# -- what is planned ---------------------------------------------------------------------------------------------------
+
+
+def loss_named(options: argparse.Namespace) -> Callable[[Any], Any] | None:
+    """The function of --loss: one of the user's file, or one of ours."""
+    if options.loss is None:
+        return None
+    import torch
+
+    from refimpl.importing.any_module import named_loss
+
+    found = FILE.fullmatch(options.module.strip())
+    assert found is not None  # the module is made
+    function = vars(executed(found["path"], os.stat(found["path"]).st_mtime_ns)).get(options.loss)
+    if callable(function):
+        return function  # type: ignore[no-any-return]
+    try:
+        return named_loss(torch, options.loss)
+    except NetworkError as error:
+        raise NetworkError(f"{found['path']} has no function {options.loss!r}, and {error}") from None
+
+
+def described(
+    options: argparse.Namespace, loss: Callable[[Any], Any] | None, module: Any, example: Any, autocast: str | None
+) -> Network:
+    """The module as PyTorch trains it, by the optimiser that was named."""
+    learner, network = options.optimiser, by_module.described(module, example, autocast, loss)
+    return network.trained_by(by_module.OPTIMISERS[rule(options)][0], learner.clip, learner.decay_on, options.freeze)
+
+
+def rule(options: argparse.Namespace) -> str:
+    """The optimiser as `refimpl.torch.plan` names it."""
+    learner = options.optimiser
+    return f"{learner.name}:momentum=0" if learner.numbers.get("momentum") == 0 else str(learner.name)
+
+
+def assumptions(options: argparse.Namespace, network: Network) -> dict[str, str | None]:
+    """What the plans assume of the user's loop."""
+    types = sorted({tensor.dtype for tensor in network.resident if tensor.kind == "weight"})
+    return {
+        "optimiser": by_module.OPTIMISERS[rule(options)][1], "dtype": " and ".join(types),
+        "autocast": options.autocast, "loss": options.loss,
+    }  # fmt: skip
+
+
+# -- the answer --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Answer:
+    """Whether the module fits as it is, and what to do where it may not."""
+
+    need: Need
+    room: int  #: bytes
+    usable: bool  #: whether that is what can be used of the machine's memory, and no budget
+    do: list[dict[str, Any]] = field(default_factory=list)  #: each one with the bytes that it takes
+
+    @property
+    def fits(self) -> str:
+        """yes, maybe or no."""
+        return "yes" if self.need.most <= self.room else "maybe" if self.need.predicted <= self.room else "no"
+
+    def __str__(self) -> str:
+        says = {"yes": "fits", "maybe": "may fit", "no": "does not fit"}[self.fits]
+        says += f": {self.need} of {size(self.room)} {'usable' if self.usable else 'budget'}"
+        if self.fits == "yes":
+            return f"{says}; you need no plan"
+        first = "to be sure" if self.fits == "maybe" else "do"
+        return f"{says}; {first}: {'; or '.join(map(self._words, self.do))}" if self.do else says
+
+    @staticmethod
+    def _words(one: Mapping[str, Any]) -> str:
+        if "policy" in one:
+            return f"--policy {one['policy']} ({one['need']}, {one['slow_down']:.2f} × the time)"
+        return f"--batch {one['batch']}" if "batch" in one else f"--autocast {one['autocast']}: {one['need']}"
+
+    def document(self) -> dict[str, Any]:
+        """For --json."""
+        do = [one | {"need": one["need"]._asdict()} for one in self.do]
+        return {
+            "sentence": str(self), "fits": self.fits, "need": self.need._asdict(), "room_bytes": self.room,
+            "room": "usable" if self.usable else "budget", "do": do,
+        }  # fmt: skip
+
+
+def policies(
+    chosen: Program | None, programs: Sequence[Program | None], groups: Sequence[PaperGroup], plain: Program
+) -> list[dict[str, Any]]:
+    """The policy to take: that which was chosen, or the fastest, if it holds less than the module as it is."""
+    moving = [one if one and moves(one) else None for one in programs]
+    place = moving.index(chosen) if chosen in moving and chosen else fastest(moving)
+    if place is None or (program := moving[place]) is None:
+        return []
+    slow_down = program.planned_seconds / plain.planned_seconds
+    return [{"policy": groups[place].setups[0].name, "need": need(program), "slow_down": slow_down}]
+
+
+def others(
+    options: argparse.Namespace,
+    describe: Callable[[Any, Any, str | None], Network],
+    machine: Machine,
+    answer: Answer,
+    network: Network,
+) -> list[dict[str, Any]]:
+    """What fits without a plan: a smaller batch, or autocast."""
+    found: list[dict[str, Any]] = []
+
+    def needed(other: Network) -> Need:
+        return need(unlimited_baseline(other, machine))
+
+    def build(batch: int | None) -> Network:
+        return describe(*module_from_file(options.module, batch), options.autocast)
+
+    with suppress(NetworkError), waiting("looking for a batch that fits"):  # the function takes none
+        batches = Batches(build)
+        batches.built[network.batch] = network
+        fitting, too_large = 0, options.batch or BATCH
+        while too_large - fitting > 1:
+            batch = (fitting + too_large) // 2
+            if (taken := needed(batches(batch))).most <= answer.room:
+                fitting, found = batch, [{"batch": batch, "need": taken}]
+            else:
+                too_large = batch
+    if options.autocast is None:
+        with suppress(NetworkError), waiting("looking what autocast takes"):
+            taken = needed(describe(*module_from_file(options.module, options.batch), "bfloat16"))
+            found += [{"autocast": "bfloat16", "need": taken}] * (taken.predicted <= answer.room)
+    return found
+
+
+# -- the policies ------------------------------------------------------------------------------------------------------
 
 
 def groups_of(options: argparse.Namespace) -> list[PaperGroup]:
@@ -161,7 +325,7 @@ def several_tensors(example: Any) -> bool:
     return any(hasattr(one, "shape") for one in example)
 
 
-def document(
+def document_of(
     name: str,
     program: Program | None,
     plans: Sequence[Mapping[str, Any]],
@@ -184,29 +348,34 @@ def show(
     machine: Machine,
     budget: int,
     options: argparse.Namespace,
+    assumed: Mapping[str, str | None],
 ) -> None:
     """The table of all presets."""
     baseline = unlimited_baseline(network, machine).planned_seconds
-    table = compare_table(title_of(network, machine, budget), rows, baseline)
+    words = [assumed["optimiser"], assumed["dtype"], assumed["autocast"] and f"autocast {assumed['autocast']}"]
+    words.append(f"loss {assumed['loss']}" if assumed["loss"] else "loss not counted")
+    table = compare_table(title_of(network, machine, budget, [", ".join(filter(None, words))]), rows, baseline)
     if options.least:
         table = with_least(table, [one.get("least_budget_bytes") for one in documents])
     show_table(fit_to_width(without_agreement(table)))
     resolve.say_share(options, network, machine)
 
 
-def explain(name: str, program: Program, lines: Sequence[str], out: str | None) -> None:
+def explain(name: str, program: Program, lines: Sequence[str], options: argparse.Namespace) -> None:
     """The chosen plan: what it does, what to paste, what it does not know."""
-    decisions = program.decisions()
     say("")
     wrapped(f"Chosen: {name}.")
-    if not decisions["predicted"]["out"] and not any(one["recomputed"] for one in decisions["maps"].values()):
+    if not (moving := moves(program)):
         wrapped("It keeps every map, as PyTorch does: your loop needs no plan here.")
-    say("In your own loop:")
-    say("")
-    for line in lines:
-        say(f"    {line}")
-    say("")
-    say(f"Decisions: {out}" if out else "Not written: --out plan.json writes the decisions.")
+    if moving or options.wanted:
+        say("In your own loop:")
+        say("")
+        for line in lines:
+            say(f"    {line}")
+        say("")
+    say(f"Decisions: {options.out}" if options.out else "Not written: --out plan.json writes the decisions.")
     items = [f"{one.name} ({bytes_of(one)})" for one in uncounted(program)]
-    wrapped(f"Not counted: {'; '.join(items)}.")
+    room = usable_bytes(program.machine) - program.budget
+    left = "" if options.budget else f"  The budget leaves {size(room)} for these, and {size(CONTEXT)} for the context."
+    wrapped(f"Not counted: {'; '.join(items)}.{left}")
     wrapped(NOT_RUN)

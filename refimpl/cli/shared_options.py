@@ -163,14 +163,16 @@ def kernels(parser: Parser) -> None:
     )  # fmt: skip
 
 
-def optimiser(parser: Parser, title: str = "learning") -> Any:
-    """The group of what the plan depends on: the bytes that stay, and the calls."""
-    group = parser.add_argument_group(title)
+def optimiser(parser: Parser, title: str = "learning", in_pytorch: bool = False) -> Any:
+    """The group of what the plan depends on: the bytes that stay, and the calls; or as PyTorch's optimisers keep."""
+    group, default = parser.add_argument_group(title), "adamw" if in_pytorch else "sgd"
+    also = "; sgd:momentum=0 keeps nothing, adam as much as adamw" * in_pytorch
     group.add_argument(
-        "--optimiser", type=optimiser_named, metavar="NAME", default=Learner(),
+        "--optimiser", type=of_pytorch if in_pytorch else optimiser_named, metavar="NAME", default=Learner(default),
         help="sgd keeps a momentum of every weight, adamw two averages; and its numbers: sgd:momentum=0.9,decay=0.0005 "
         "or adamw:beta1=0.9,beta2=0.999,epsilon=1e-8,decay=0.01,decay_on=weights,clip=1 (decay_on=weights: biases and "
-        "normalisations do not decay; clip: gradients are clipped to this norm of all of them together; default: sgd)",
+        f"normalisations do not decay; clip: gradients are clipped to this norm of all of them together{also}; "
+        f"default: {default})",
     )  # fmt: skip
     group.add_argument(
         "--freeze", metavar="PATTERN", action="append", default=[],
@@ -205,14 +207,15 @@ class Learner:
     numbers: Mapping[str, float] = field(default_factory=dict)  #: momentum, beta1, …
 
 
-def optimiser_named(text: str) -> Learner:
-    """The type of --optimiser."""
+def optimiser_named(text: str, like: tuple[tuple[str, str], ...] = ()) -> Learner:
+    """The type of --optimiser; `like` are further names, each with the one whose numbers it has."""
     from refimpl.network.learning import OPTIMISERS, DecayOn
 
+    known = {one: one for one in OPTIMISERS} | dict(like)
     name, _, rest = text.partition(":")
-    if name not in OPTIMISERS:
-        raise argparse.ArgumentTypeError(f"there is no optimiser {name!r}{offer(name, OPTIMISERS)}")
-    numbers = {number: float for number in OPTIMISERS[name].defaults if number != "rate"}
+    if name not in known:
+        raise argparse.ArgumentTypeError(f"there is no optimiser {name!r}{offer(name, known)}")
+    numbers = {number: float for number in OPTIMISERS[known[name]].defaults if number != "rate"}
     given = settings(name, {**numbers, "decay_on": DecayOn, "clip": float}, rest)
     decay_on, clip = given.pop("decay_on", "all"), given.pop("clip", None)
     if clip is not None and not 0 < clip < math.inf:
@@ -221,6 +224,11 @@ def optimiser_named(text: str) -> Learner:
         if (number in ("momentum", "beta1", "beta2") and value >= 1) or (number == "epsilon" and not value):
             raise argparse.ArgumentTypeError(f"{number} cannot be {value:g}; give a number above 0 and less than 1")
     return Learner(name, decay_on, clip, given)
+
+
+def of_pytorch(text: str) -> Learner:
+    """The type of --optimiser where PyTorch's own optimiser runs."""
+    return optimiser_named(text, (("adam", "adamw"),))
 
 
 def picture(parser: Parser, kinds: bool = True) -> None:

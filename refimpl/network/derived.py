@@ -10,7 +10,7 @@ from refimpl.network.call import Call
 from refimpl.network.conventions import Conventions
 from refimpl.network.data_parallel import data_parallel_calls
 from refimpl.network.layer import Layer, NetworkError
-from refimpl.network.learning import Optimisation
+from refimpl.network.learning import OPTIMISERS, Optimisation
 from refimpl.network.network import Network
 
 
@@ -18,6 +18,8 @@ def trained_by(network: Network, learning: Optimisation) -> Network:
     """`Network.trained_by`: the same layers, described again."""
     if learning == network.learning:
         return network
+    if learning.optimiser not in OPTIMISERS and not network.conventions.as_pytorch:
+        raise NetworkError(f"{network.name} has no kernel of {learning.optimiser}; give {' or '.join(OPTIMISERS)}")
     if network.ranks > 1:
         raise NetworkError(f"{network.name} is trained by {network.ranks} ranks: call trained_by before data_parallel")
     other = of_layers(network, described_again((*network.data, *network.layers)), learning)

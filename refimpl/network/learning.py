@@ -9,7 +9,7 @@ belongs to the network: it decides how many bytes stay resident, and which calls
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from math import inf
 from typing import Literal, get_args
@@ -42,6 +42,8 @@ OPTIMISERS: Mapping[str, Optimiser] = {
         {"rate": 1e-3, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.01},
     ),
 }  # fmt: skip
+#: With what PyTorch alone applies, and no kernel here: SGD that keeps nothing.
+PLANNED: Mapping[str, Optimiser] = {**OPTIMISERS, "sgd:momentum=0": replace(OPTIMISERS["sgd"], states={})}
 
 #: The functions that change weights.
 UPDATES = tuple(optimiser.function for optimiser in OPTIMISERS.values())
@@ -59,7 +61,7 @@ class Optimisation:
     frozen: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.optimiser not in OPTIMISERS:
+        if self.optimiser not in PLANNED:
             raise NetworkError(f"there is no optimiser {self.optimiser!r}{offer(self.optimiser, OPTIMISERS)}")
         if self.clip is not None and not 0 < self.clip < inf:
             raise NetworkError(f"gradients cannot be clipped to a norm of {self.clip}; give a number above 0")
@@ -68,7 +70,7 @@ class Optimisation:
 
     @property
     def rule(self) -> Optimiser:
-        return OPTIMISERS[self.optimiser]
+        return PLANNED[self.optimiser]
 
     def decays(self, shape: tuple[int, ...]) -> bool:
         """Whether a parameter of this shape decays: a bias, or a normalisation's, is one number a channel."""

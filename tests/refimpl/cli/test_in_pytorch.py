@@ -44,6 +44,34 @@ def of_two():
     return Product(), (torch.zeros(2, 4), torch.zeros(2, 4))
 
 
+def loss_of(out):
+    return nn.functional.cross_entropy(out, torch.zeros(len(out), dtype=torch.int64))
+
+
+def deep(batch):
+    parts = [part for _ in range(8) for part in (nn.Linear(256, 256), nn.GELU())]
+    return nn.Sequential(*parts, nn.Linear(256, 8)), (batch, 256)
+
+
+class Branching(nn.Module):
+    def __init__(self, asks):
+        super().__init__()
+        self.asks, self.fc = asks, nn.Linear(4, 4)
+
+    def forward(self, x):
+        if x.sum() > 0 if self.asks == "value" else x[x > 0].shape[0] > 2:
+            return self.fc(x)
+        return x
+
+
+def of_values():
+    return Branching("value"), (4, 4)
+
+
+def of_shapes():
+    return Branching("shape"), (4, 4)
+
+
 def module():
     return make(2)[0]
 
@@ -87,7 +115,7 @@ PLAIN = "loss = torch.nn.functional.cross_entropy(module(inputs), labels)\nloss.
 def test_the_lines_that_are_printed_give_the_bits_of_plain_pytorch(
     refimpl: Command, file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = refimpl("torch", f"{file}:make", "--batch", 8, "--budget", 0.75, "--out", "plan.json", *QUICK)
+    said = refimpl("torch", f"{file}:make", "--batch", 8, "--budget", 0.8, "--out", "plan.json", *QUICK)
     assert said.status == 0 and said.err == ""
     assert lacks(said.out, "vdnn-dyn", "Chosen: accudnn", "never run on a GPU", "cuBLAS's") == []
     assert json.loads(Path("plan.json").read_text())["predicted"]["out"] > 0
@@ -126,8 +154,58 @@ def test_a_policy_of_ones_own_and_a_module_of_several_inputs(refimpl: Command, f
     said = refimpl("torch", f"{file}:of_two", "--policy", "vdnn-all, join=no", "--budget", "1GiB", "--least", *QUICK)
     assert said.status == 0, said.err
     assert lacks(said.out, "Chosen: vdnn-all, join=no", "planned(*inputs)", "Not written", "least") == []
-    said = refimpl("torch", f"{file}:of_two", "--budget", "1GiB", *QUICK)
-    assert lacks(said.out, "Chosen: baseline", "your loop needs no plan here") == []
+
+
+def test_what_fits_as_it_is_needs_no_plan(refimpl: Command, file: str) -> None:
+    """The answer comes first, and what was assumed is in the title."""
+    said = refimpl("torch", f"{file}:of_two", "--machine", "rtx-3060", "--out", "plan.json", *QUICK[2:])
+    assert re.match(r"fits: \d.* of 11.5 GiB usable; you need no plan.\n", said.out)
+    assert lacks(said.out, "AdamW, float32, loss not counted", "Chosen: baseline", "for the context") == []
+    assert "In your own loop" not in said.out
+    decided = json.loads(Path("plan.json").read_text())
+    assert decided["predicted"]["out"] == 0 and not any(one["recomputed"] for one in decided["maps"].values())
+
+
+def test_what_does_not_fit_is_told_what_to_do(refimpl: Command, file: str) -> None:
+    """A policy, the largest batch that fits without one, or autocast; each with the bytes that it takes."""
+    Path("box.toml").write_text('like = "rtx-3060"\nmemory = "650MiB"\n')
+    said = refimpl("torch", f"{file}:deep", "--batch", 8192, "--machine", "box.toml", "--json", *QUICK[2:])
+    assert said.status == 0, said.err
+    document = json.loads(said.out)
+    answer = document["answer"]
+    assert answer["fits"] == "no" and answer["room_bytes"] == (650 - 512) << 20 and answer["room"] == "usable"
+    policy, batch, autocast = answer["do"]
+    assert policy["policy"] == document["chosen"] and policy["slow_down"] >= 1
+    assert all(one["need"]["most"] <= answer["room_bytes"] < answer["need"]["least"] for one in (policy, batch))
+    assert autocast["autocast"] == "bfloat16" and autocast["need"]["predicted"] < 0.7 * answer["need"]["predicted"]
+    assert re.fullmatch(
+        r"does not fit: \d+ MiB \(.*\) of 138 MiB usable; do: --policy \S+ \([\d.]+ MiB .* 1\.\d\d × the time\); "
+        r"or --batch \d+; or --autocast bfloat16: [\d.]+ MiB \(.*\)",
+        answer["sentence"],
+    )
+    for number, fits in ((batch["batch"], "yes"), (batch["batch"] + 1, "maybe")):
+        again = ("torch", f"{file}:deep", "--batch", number, "--machine", "box.toml", "--policy", "baseline", "--json")
+        assert json.loads(refimpl(*again, *QUICK[2:]).out)["answer"]["fits"] == fits
+
+
+def test_loss_autocast_and_optimiser_are_counted(refimpl: Command, file: str) -> None:
+    """An optimiser keeps as many bytes of each weight as of PyTorch's; a loss is a function of the file, or ours."""
+
+    def asked(*words: str) -> tuple[int, dict[str, Any]]:
+        again = ("torch", f"{file}:of_two", "--budget", "1GiB", "--policy", "baseline", "--json")
+        found = json.loads(refimpl(*again, *words, *QUICK).out)
+        return found["answer"]["need"]["predicted"], found["assumed"]
+
+    module, _ = runpy.run_path(file)["of_two"]()
+    weights = sum(one.nbytes for one in module.parameters())
+    sizes = [asked("--optimiser", name)[0] for name in ("sgd:momentum=0", "sgd", "adam", "adamw")]
+    assert [size - sizes[0] for size in sizes] == [0, weights, 2 * weights, 2 * weights] and sizes[3] == asked()[0]
+    own, named = asked("--loss", "loss_of"), asked("--loss", "softmax")
+    assert own[0] == named[0] and named[1]["loss"] == "softmax"
+    nbytes, assumed = asked("--autocast", "bfloat16")
+    assert nbytes < sizes[3] and assumed == {
+        "optimiser": "AdamW", "dtype": "float32", "autocast": "bfloat16", "loss": None,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -139,6 +217,10 @@ def test_a_policy_of_ones_own_and_a_module_of_several_inputs(refimpl: Command, f
         (["{}:network"], "str is not a torch.nn.Module"),
         (["{}:broken"], "KeyError: 'weights'"),
         (["{}:of_two", "--batch", "4"], "takes no batch"),
+        (["{}:of_values"], "line 41, in forward"),
+        (["{}:of_shapes"], "line 41, in forward"),
+        (["{}:make", "--loss", "lossof"], "has no function 'lossof', and there is no loss 'lossof'"),
+        (["{}:make", "--optimiser", "adagrad"], "There are: sgd, adamw, adam."),
         (["{}:make", "--policy", "vdnnn"], "vdnn"),
         (["{}:make", "--out", "absent/plan.json"], "absent/plan.json"),
     ],
