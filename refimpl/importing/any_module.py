@@ -1,4 +1,4 @@
-"""A network of any module that `torch.export` takes, as PyTorch keeps it: for planning, not for running.
+"""A network of any module, as PyTorch keeps it: for planning, not for running.
 
 Every operator that makes a storage, or changes one in place, becomes a layer with an `Operation`; a view becomes none.
 Where we know the operator, the layer has our kind of it, and the papers' rules treat it as such.  Any other one is
@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernels.targets.collector import collector_paused
-from refimpl.importing.observed import Key, Observed, Seen, placeholders
-from refimpl.importing.torch_parts import Names, operator_of
+from refimpl.importing.torch_parts import Names
 from refimpl.network.conventions import PYTORCH
 from refimpl.network.kinds import LayerKind
 from refimpl.network.layer import Layer, NetworkError
 from refimpl.network.network import Network
 from refimpl.network.operation import Learnt, Operation, OperationInput, Storage
 from refimpl.text import offer
+
+if TYPE_CHECKING:
+    from refimpl.importing.observed import Key, Observed, Seen
 
 #: Operator → our kind of layer.
 KINDS: Mapping[str, Any] = {
@@ -44,48 +46,30 @@ OF_TWO: Mapping[str, tuple[LayerKind, LayerKind]] = {
 
 
 def network_of(
-    torch: Any,
     module: Any,
-    exported: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
     keeps: str,
-    name: str,
     autocast: Any = None,
-    below: str = "",
-    outer_loss: Any = None,
+    loss: Callable[[Any], Any] | None = None,
+    outer_loss: Callable[[Any], Any] | None = None,
 ) -> Network:
-    """The network of an export.
+    """The network of a module.
 
     Args:
-        torch: the module of that name.
-        module: that was exported.
-        exported: what `torch.export` has made of it.
+        module: any.
+        args, kwargs: what it is called with.
         keeps: "pytorch" on a GPU, or "pytorch-cpu".
-        name: of the network.
         autocast: a type of numbers, as in `torch.bfloat16`; None: as the module has them.
-        below: the path of the user's module in what was exported.
-        outer_loss: a function of what the module returns, which is no part of the export.
+        loss: a function of what the module returns, which is a part of the network.
+        outer_loss: one that is no part of it.
     """
-    from refimpl.importing.recorded import script_of
+    from refimpl.importing.observed import Observed
 
-    observed = Observed(torch, exported, module, autocast, outer_loss)
-    network = _Description(observed, exported, keeps == "pytorch", below).network(name)
-    network.script = {} if below else script_of(exported, module, autocast)
+    observed = Observed(module, args, kwargs, autocast, loss, outer_loss)
+    network = _Description(observed, keeps == "pytorch").network(type(module).__name__)
+    network.script = {} if loss is not None else observed.script  # `Planned` runs the module alone
     return network
-
-
-def with_loss(torch: Any, module: Any, loss: Any) -> Any:
-    """A module that calls another one, `module`, and a loss on what that returns."""
-    function = loss if callable(loss) else named_loss(torch, loss)
-
-    class WithLoss(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = module
-
-        def forward(self, *given: Any, **named: Any) -> Any:
-            return function(self.module(*given, **named))
-
-    return WithLoss()
 
 
 def named_loss(torch: Any, name: str) -> Callable[[Any], Any]:
@@ -115,20 +99,18 @@ def named_loss(torch: Any, name: str) -> Callable[[Any], Any]:
 
 
 class _Description:
-    """The layers of an export, in its order."""
+    """The layers of a module, in the order in which they run."""
 
-    def __init__(self, observed: Observed, exported: Any, on_gpu: bool, below: str) -> None:
-        self.observed, self.on_gpu, self.below = observed, on_gpu, f"{below}." if below else ""
-        self.names = Names(below)
+    def __init__(self, observed: Observed, on_gpu: bool) -> None:
+        self.observed, self.on_gpu = observed, on_gpu
+        self.names = Names()
         self.layers: list[Layer] = []
         self.data: list[Layer] = []
         self.holder: dict[Key, tuple[Layer, int]] = {}  #: storage → the layer that wrote it last, and which of its own
-        self.origins: dict[str, str] = {}  #: node of the export → the layer that has its storage
+        self.origins: dict[str, str] = {}  #: node → the layer that has its storage
         self.opaque: Counter[str] = Counter()  #: operator → layers
-        inputs = {node: key for key, node in observed.inputs.items()}
-        for node in placeholders(exported):
-            if node.name in inputs:
-                self._input(node, inputs[node.name])
+        for key, name in observed.inputs.items():
+            self._input(name, key)
         used: set[str] = set()
         for seen in observed.seen:
             self._add(seen)
@@ -142,15 +124,15 @@ class _Description:
         network.opaque = dict(self.opaque)
         return network
 
-    def _input(self, node: Any, key: Key) -> None:
-        layer = Layer("input" if not self.data else node.name, "data", (), {})
+    def _input(self, name: str, key: Key) -> None:
+        layer = Layer(self.names.free(name) if self.data else "input", "data", (), {})
         storage = self.observed.storages[key]
         layer.shape = storage.shape
         if storage.dtype != "float32":
             layer.options = {"dtype": storage.dtype}
         self.data.append(layer)
         self.holder[key] = layer, 0
-        self.origins[node.name] = layer.name
+        self.origins[name] = layer.name
 
     def _add(self, seen: Seen) -> None:
         """The layer of a node; a view has none, and neither has what changes the batch or a buffer only."""
@@ -158,12 +140,12 @@ class _Description:
         if seen.makes or changed:
             self._layer(seen, changed[:1])
         if seen.outputs and seen.outputs[0] in self.holder:
-            self.origins[seen.node.name] = self.holder[seen.outputs[0]][0].name
+            self.origins[seen.name] = self.holder[seen.outputs[0]][0].name
 
     def _layer(self, seen: Seen, changed: Sequence[Key]) -> None:
         observed = self.observed
         sources = [key for key in dict.fromkeys((*seen.reads, *seen.saves)) if key in self.holder]
-        operator = operator_of(seen.node)
+        operator = seen.operator
         kind = self._kind(operator, seen)
         saved, makes = set(seen.saves), seen.makes
         if changed and makes:
@@ -192,7 +174,8 @@ class _Description:
             forward_levels=seen.forward_levels,
             backward_levels=seen.backward_levels,
         )
-        layer = self._described(self.names(seen.node), kind, operation, [self.holder[key][0] for key in sources])
+        name = self.names(seen.path, seen.kind, operator)
+        layer = self._described(name, kind, operation, [self.holder[key][0] for key in sources])
         layer.shape = observed.storages[(*seen.outputs, *seen.makes)[0]].shape
         if layer.traits.opaque:
             self.opaque[operator] += 1
@@ -203,8 +186,7 @@ class _Description:
         """A convolution's are those of forward for each gradient: PyTorch's count of backward knows no groups."""
         if not operator.startswith("conv"):
             return seen.backward_flops
-        factors = [self.observed.keys.get(given.name) for given in seen.node.args[:2]]  # the maps and the filters
-        return seen.forward_flops * sum(seen.reads.get(key, False) for key in factors if key is not None)
+        return seen.forward_flops * sum(seen.reads[key] for key in seen.factors)  # the maps and the filters
 
     def _part_bytes(self, seen: Seen, key: Key) -> int | None:
         """Bytes of what a node reads of a storage, if that is a part."""
@@ -231,7 +213,7 @@ class _Description:
         maps = sum(key in self.holder for key in seen.reads)
         weights = sum(key in self.observed.state for key in seen.reads)
         if operator in KINDS:
-            wide = operator == "linear" and maps and len(seen.node.meta["val"].shape) > 2
+            wide = operator == "linear" and maps and seen.axes > 2
             return "conv" if wide else KINDS[operator]  # of every position, as a convolution of one by one
         if operator in ("cat", "concat") and maps == 1 and not weights:  # of one map, or of several parts of one
             return "concat"
@@ -254,7 +236,7 @@ class _Description:
             learns = source in observed.learning
             frozen = source in observed.parameters
             kind: Any = "parameter" if learns else "frozen" if frozen else "buffer"
-            found.append(Learnt(source.removeprefix(self.below), observed.storages[key], kind))
+            found.append(Learnt(source, observed.storages[key], kind))
         return tuple(found)
 
     def _end(self, unused: Sequence[Key]) -> None:

@@ -1,38 +1,55 @@
-"""What PyTorch does with memory in one iteration of an exported module, seen without computing anything.
+"""What PyTorch does with memory in one iteration of a module, seen without computing anything.
 
-The nodes of the export run one after another on fake tensors, which have shapes, types and storages, and no numbers.
-Autograd records them as in training.  A hook on what it saves says which storages backward will read; a storage that
-is saved and that no node has as its output was made for backward alone: the positions of a pooling, a mask, a copy.
-Then backward runs on fake tensors too, for PyTorch's own counts of operations, and for the gradients that are handed on
-without a new storage.
+The module runs on fake tensors, which have shapes, types and storages, and no numbers.  A mode before autograd sees the
+operators that the module calls; each is a *node*, and so is an `autograd.Function` of the user's own.  A mode below
+autograd sees what PyTorch makes of a node: these are its lines in the script (`refimpl.importing.recorded`).  A hook on
+what autograd saves says which storages backward will read; a storage that is saved and that no node has as its output
+was made for backward alone: the positions of a pooling, a mask, a copy.  Then backward runs on fake tensors too, for
+PyTorch's own counts of operations, and for the gradients that are handed on without a new storage.
 """
 
 from __future__ import annotations
 
+import inspect
+import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 from weakref import finalize
 
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.flop_counter import FlopCounterMode
+
+from refimpl.importing.own_code import error_line
+from refimpl.importing.recorded import Recorder, as_it_trains, script_with
+from refimpl.network.layer import NetworkError
 from refimpl.network.operation import Storage
+from refimpl.torch.meter import Meter
+from refimpl.torch.private import BeforeAutograd, FakeTensor, FakeTensorMode
 
 Key = int  #: of a storage
 
 
 @dataclass(eq=False)
 class Seen:
-    """What one node of an export did."""
+    """What one node did."""
 
-    node: Any
+    name: str  #: of the node
+    operator: str = ""  #: as in "conv2d"
+    path: str = ""  #: of the module that called it
+    kind: Any = None  #: that module's class
     reads: dict[Key, bool] = field(default_factory=dict)  #: storage → whether a gradient goes back to it
     read_bytes: Counter[Key] = field(default_factory=Counter)  #: storage → bytes of what is read of it
+    factors: list[Key] = field(default_factory=list)  #: storages of its first two arguments
     makes: list[Key] = field(default_factory=list)  #: first those that other nodes may read
     overwrites: list[Key] = field(default_factory=list)
     saves: dict[Key, None] = field(default_factory=dict)
     outputs: list[Key] = field(default_factory=list)
+    axes: int = 0  #: of its first output
     learns: bool = False
     forward_flops: int = 0
     backward_flops: int = 0
@@ -42,81 +59,178 @@ class Seen:
 
 
 class Observed:
-    """One iteration of an export.
+    """One iteration of a module as it trains.
 
     Args:
-        torch: the module of that name.
-        exported: what `torch.export` has made.
-        module: that was exported.
+        module: any.
+        args: what it is called with: tensors, of which shape and type count, and anything else.
+        kwargs: the same, by name.
         autocast: a type of numbers, as in `torch.bfloat16` (None: as the module has them).
-        loss: a function of what the module returns, which is computed after it and is no part of the export.
+        loss: a function of what the module returns, which is observed like a part of it.
+        outer_loss: one that is not: what it takes is counted as a whole.
     """
 
-    def __init__(self, torch: Any, exported: Any, module: Any, autocast: Any = None, loss: Any = None) -> None:
-        from torch._subclasses.fake_tensor import FakeTensorMode
-        from torch.utils.flop_counter import FlopCounterMode
-
-        from refimpl.torch.meter import Meter
-
-        self.torch = torch
+    def __init__(
+        self,
+        module: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        autocast: Any = None,
+        loss: Callable[[Any], Any] | None = None,
+        outer_loss: Callable[[Any], Any] | None = None,
+    ) -> None:
         self.storages: dict[Key, Storage] = {}
         self.nbytes: dict[Key, int] = {}
         self.state: dict[Key, str] = {}  #: storage → the name of the parameter or buffer that has it
-        self.parameters = set(exported.graph_signature.inputs_to_parameters.values())  #: names
+        self.parameters = {name for name, _ in module.named_parameters()}
         self.learning: set[str] = set()  #: those of them that need a gradient
-        self.inputs: dict[Key, str] = {}  #: storage → the node of the input that has it
+        self.inputs: dict[Key, str] = {}  #: storage → the name of the input that has it
         self.seen: list[Seen] = []
-        self.loss: Seen | None = None  #: what a loss outside of the export did
+        self.loss: Seen | None = None  #: what a loss outside of the network did
         self.outputs: dict[Key, bool] = {}  #: storage of an output → whether a gradient comes back for it
-        self.keys: dict[str, Key] = {}  #: node → the storage of its first output
         self._there: dict[int, Key] = {}  #: storage that is there, as PyTorch's allocator knows it → its key
-        self._owners: dict[Any, Seen | None] = {}  #: node of autograd → the node of the export that made it
-        self._fakes: dict[Any, Any] = {}  #: parameter → its fake
+        self._owners: dict[Any, Seen | None] = {}  #: node of autograd → the node that made it
+        self._names: Counter[str] = Counter()  #: of nodes
+        self._calling: list[tuple[str, Any]] = [("", type(module))]  #: modules that run: their paths and classes
         self._now: Seen | None = None  #: the node that runs
+        self._saved: dict[Key, None] = {}  #: before the node that runs: a checkpoint saves what it begins with
         self._known = 0  #: storages that were there before it
-        self._root: Any = None  #: the loss
-        mode = FakeTensorMode(allow_non_fake_inputs=True)
-        self._state_of = dict(module.named_parameters(remove_duplicate=False))
-        given = [self._given(mode, exported, node) for node in placeholders(exported)]
-        casting: AbstractContextManager[Any] = nullcontext()
-        if autocast is not None:
-            casting = torch.autocast("cpu", autocast)
-        hooks = torch.autograd.graph.saved_tensors_hooks(self._save, lambda tensor: tensor)
-        with mode, torch.enable_grad(), FlopCounterMode(display=False) as counter, Meter(()) as meter:
-            self._counts = _Counts(counter, meter)
+        self._recorder = Recorder()
+        device = next((one.device.type for one in module.parameters()), "cpu")
+        self.device = "cpu" if device == "meta" else device
+
+        def run(call: Callable[[], Any]) -> None:
+            before = BeforeAutograd(self._node)
+            hooks = torch.autograd.graph.saved_tensors_hooks(self._save, lambda tensor: tensor)
+            casting = torch.autocast(self.device, autocast, enabled=autocast is not None)
+            with hooks, casting, self._recorder, before, self._functions():
+                found = call()
+                self.script = script_with(self._recorder.lines, self.device, module)
+                found = found if loss is None else _of(loss, found, module)
             with hooks, casting:
-                found = _Run(self, exported.graph_module).run(*given, enable_io_processing=False)
-                if loss is not None:
-                    self._run_loss(loss, exported, found)
-            self._ends(found)
+                self._ends(found, found if outer_loss is None else self._run_loss(outer_loss, found, module))
+
+        self._iterate(module, args, kwargs, run)
+
+    def _iterate(
+        self, module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], run: Callable[[Callable[[], Any]], None]
+    ) -> None:  # fmt: skip
+        """Run with the module on fake tensors; all that this changes of it is as before in the end."""
+        kept = {part: (dict(vars(part)), dict(part._buffers)) for part in module.modules()}
+        gradients = [(one, one.grad) for one in module.parameters()]
+        paths = {part: path for path, part in module.named_modules()}
+        drawn = random.getstate()
+
+        class Whole(torch.nn.Module):  # type: ignore[misc]
+            """The iteration, so that the fakes are the module's in backward, too: a checkpoint runs parts again."""
+
+            def __init__(self) -> None:
+                super().__init__()
+                self.module = module
+
+            def forward(self) -> None:
+                run(lambda: module(*args, **kwargs))
+
+        def begins(part: Any, given: Any) -> None:
+            self._calling.append((paths.get(part, self._calling[-1][0]), type(part)))
+
+        def over(part: Any, given: Any, out: Any) -> None:
+            self._calling.pop()
+
+        hooks = torch.nn.modules.module
+        with as_it_trains(module, args, kwargs), ExitStack() as stack:
+            stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+            fakes = self._fakes(module)
+            args, kwargs = self._given(module, args, kwargs)
+            stack.callback(hooks.register_module_forward_pre_hook(begins).remove)
+            stack.callback(hooks.register_module_forward_hook(over, always_call=True).remove)
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+            try:
+                with torch.enable_grad(), FlopCounterMode(display=False) as counter, Meter(()) as meter:
+                    self._counts = _Counts(counter, meter)
+                    torch.func.functional_call(Whole(), {f"module.{name}": fake for name, fake in fakes.items()}, ())
+            finally:
+                random.setstate(drawn)
+                for part, (attributes, buffers) in kept.items():
+                    vars(part).clear()
+                    vars(part).update(attributes)
+                    part._buffers.update(buffers)
+                for one, gradient in gradients:
+                    one.grad = gradient
+
+    # -- what is there before ------------------------------------------------------------------------------------------
+
+    def _fake(self, tensor: Any) -> Any:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device)
+
+    def _fakes(self, module: Any) -> dict[str, Any]:
+        """The fake tensor of each parameter and buffer; of one that is shared the same."""
+        fakes: dict[Any, Any] = {}
+        named: dict[str, Any] = {}
+        for name, real in (
+            *module.named_parameters(remove_duplicate=False),
+            *module.named_buffers(remove_duplicate=False),
+        ):
+            if real not in fakes:
+                fakes[real] = self._fake(real).requires_grad_(real.requires_grad)
+                key = self._key(fakes[real])
+                self._there[real.untyped_storage()._cdata] = key  # a module may have it in a list of its own, too
+                self.state[key] = name
+                self.learning |= {name} if real.requires_grad else set()
+            named[name] = fakes[real]
+        self._keep = fakes
+        return named
+
+    def _given(self, module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Fake inputs, named as the module's `forward` names them."""
+
+        def fake(value: Any) -> Any:
+            is_tensor = isinstance(value, torch.Tensor)
+            return self._fake(value).requires_grad_(value.requires_grad) if is_tensor else value
+
+        args, kwargs = tuple(tree_map(fake, [*args])), tree_map(fake, dict(kwargs))
+        try:
+            named = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+        except (TypeError, ValueError):
+            named = {"args": args, "kwargs": kwargs}
+        for name, value in named.items():
+            its = [one for one in tree_leaves(value) if isinstance(one, torch.Tensor)]
+            several = isinstance(value, tuple | list | dict) and len(its) > 1
+            for number, one in enumerate(its):
+                self.inputs[self._key(one)] = f"{name}_{number}" if several else name
+        return args, kwargs
 
     # -- forward -------------------------------------------------------------------------------------------------------
 
-    def _given(self, mode: Any, exported: Any, node: Any) -> Any:
-        """The fake tensor of a parameter, a buffer, a constant or an input; of one that is shared the same."""
-        torch, signature = self.torch, exported.graph_signature
-        names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-        names |= signature.inputs_to_lifted_tensor_constants
-        value = node.meta.get("val")
-        if not isinstance(value, torch.Tensor):
-            return value  # a number that the module is called with
-        real = self._state_of.get(names.get(node.name))
-        if real is not None and real in self._fakes:
-            return self._fakes[real]
-        with mode:
-            fake = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cpu")
-        learns = real is not None and real.requires_grad
-        fake.requires_grad_(learns)
-        if real is not None:
-            self._fakes[real] = fake
-        key = self._key(fake)
-        if node.name in names:
-            self.state[key] = names[node.name]
-            self.learning |= {names[node.name]} if learns else set()
-        else:
-            self.inputs[key] = node.name
-        self.keys[node.name] = key
-        return fake
+    def _node(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """An operator is called, by the module or inside a function of the user's own."""
+        if self._now is not None:
+            self._reads(self._now, (args, kwargs), is_inside=True)
+            return func(*args, **kwargs)
+        seen = self._begins(func._schema.name.partition("::")[2], (args, kwargs))
+        seen.factors = [key for one in args[:2] for key in self.keys_of(one)[:1]]
+        out = func(*args, **kwargs)
+        self._ran(seen, changed_by(func, args, kwargs), out)
+        return out
+
+    @contextmanager
+    def _functions(self) -> Iterator[None]:
+        """An `autograd.Function` is one node: it has one backward."""
+        own = torch.autograd.Function.__dict__["apply"]
+
+        def apply(function: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._now is not None:
+                return own.__func__(function, *args, **kwargs)
+            seen = self._begins(function.__name__, (args, kwargs))
+            out = own.__func__(function, *args, **kwargs)
+            self._ran(seen, (), out)
+            return out
+
+        torch.autograd.Function.apply = classmethod(apply)
+        try:
+            yield
+        finally:
+            torch.autograd.Function.apply = own
 
     def _key(self, tensor: Any) -> Key:
         storage = tensor.untyped_storage()
@@ -127,51 +241,63 @@ class Observed:
             shape = tuple(map(int, tensor.shape)) if whole else (storage.nbytes() // tensor.element_size(),)
             self.storages[key] = Storage(shape or (1,), str(tensor.dtype).removeprefix("torch."))
             self.nbytes[key] = storage.nbytes()
+            if not isinstance(tensor, FakeTensor):
+                self.state[key] = f"constant_{key}"
             finalize(storage, self._there.pop, storage._cdata).atexit = False
         return key
 
     def keys_of(self, values: Any) -> list[Key]:
-        """The storages of all tensors in a value of the graph, empty ones left out."""
-        return [self._key(one) for one in self.tensors(values) if one.untyped_storage().nbytes()]
-
-    def tensors(self, values: Any) -> list[Any]:
-        leaves = self.torch.utils._pytree.tree_leaves(values)
-        return [one for one in leaves if isinstance(one, self.torch.Tensor) and _has_storage(one)]
+        """The storages of all tensors in a value, empty ones left out."""
+        return [self._key(one) for one in tensors_in(values) if one.untyped_storage().nbytes()]
 
     def _save(self, tensor: Any) -> Any:
         """What autograd saves for backward."""
-        if self._now is not None and _has_storage(tensor) and tensor.untyped_storage().nbytes():
-            self._now.saves[self._key(tensor)] = None
+        if _has_storage(tensor) and tensor.untyped_storage().nbytes():
+            saves = self._saved if self._now is None else self._now.saves
+            saves[self._key(tensor)] = None
+            self._recorder.saved(tensor)
         return tensor
 
-    def begins(self, node: Any, values: Sequence[Any]) -> Seen:
+    def _begins(self, operator: str, values: Any) -> Seen:
         """A node is about to run on these values."""
-        self._now = seen = Seen(node)
-        for tensor in self.tensors(values):
-            if tensor.untyped_storage().nbytes():
-                key = self._key(tensor)
-                seen.reads[key] = seen.reads.get(key, False) or tensor.requires_grad
-                seen.read_bytes[key] += tensor.nbytes
+        count = self._names[operator]
+        self._names[operator] += 1
+        path, kind = self._calling[-1]
+        self._now = seen = Seen(f"{operator}_{count}" if count else operator, operator.rstrip("_"), path, kind)
+        self._reads(seen, values)
         self._known = len(self.storages)
         self._counts.settle()
         return seen
 
-    def ran(self, seen: Seen, changed: Sequence[Any], made: Any) -> None:
+    def _reads(self, seen: Seen, values: Any, is_inside: bool = False) -> None:
+        for tensor in tensors_in(values):
+            if tensor.untyped_storage().nbytes():
+                key = self._key(tensor)
+                if not is_inside or key < self._known:
+                    seen.reads[key] = seen.reads.get(key, False) or tensor.requires_grad
+                    seen.read_bytes[key] += tensor.nbytes
+
+    def _ran(self, seen: Seen, changed: Sequence[Any], made: Any) -> None:
         """A node has run, and this is what it made."""
         self._now = None
         seen.forward_flops, seen.forward_levels = self._counts.settle()
         seen.outputs = list(dict.fromkeys(self.keys_of(made)))
-        new = set(islice(self.storages, self._known, None))
+        new = set(islice(self.storages, self._known, None)) - {*self.state}
         seen.makes = list(dict.fromkeys(key for key in (*seen.outputs, *seen.saves) if key in new))
         seen.overwrites = [key for key in self.keys_of(list(changed)) if key not in self.state]
-        seen.learns = any(tensor.requires_grad for tensor in self.tensors(made))
-        if seen.outputs:
-            self.keys[seen.node.name] = seen.outputs[0]
+        its = tensors_in(made)
+        seen.learns, seen.axes = any(one.requires_grad for one in its), its[0].dim() if its else 0
+        if seen.makes or seen.overwrites:
+            seen.saves |= self._saved
+            self._saved = {}
+        else:
+            self._saved |= seen.saves
         self.seen.append(seen)
-        self._own(seen if seen.makes or seen.overwrites else None, self.tensors(made))
+        self._own(seen if seen.makes or seen.overwrites else None, its)
+        self._recorder.ran(seen.name, its)
 
     def _own(self, seen: Seen | None, made: Sequence[Any]) -> None:
-        """Remember which nodes of autograd belong to this node of the export."""
+        """Remember which nodes of autograd belong to this node."""
         waiting = [tensor.grad_fn for tensor in made if tensor.grad_fn is not None]
         while waiting:
             function = waiting.pop()
@@ -180,23 +306,26 @@ class Observed:
             self._owners[function] = seen
             waiting += [before for before, _ in function.next_functions if before is not None]
 
-    def _run_loss(self, loss: Any, exported: Any, found: Sequence[Any]) -> None:
+    def _run_loss(self, loss: Callable[[Any], Any], found: Any, module: Any) -> Any:
         """The loss of what the module returns."""
-        specs = exported.graph_signature.output_specs
-        outputs = [one for spec, one in zip(specs, found, strict=True) if spec.kind.name == "USER_OUTPUT"]
-        seen = self.begins(None, outputs)
-        self._root = loss(self.torch.utils._pytree.tree_unflatten(outputs, exported.call_spec.out_spec))
+        seen = self._begins("loss", found)
+        root = _of(loss, found, module)
         self._now = None
         _, seen.forward_levels = self._counts.settle()
         seen.makes = [key for key in seen.saves if key >= self._known]
-        self._own(seen, self.tensors(self._root))
+        self._own(seen, tensors_in(root))
         self.loss = seen
+        return root
 
     # -- backward ------------------------------------------------------------------------------------------------------
 
-    def _ends(self, made: Any) -> None:
-        torch, outputs = self.torch, self.tensors(made)
-        self.outputs = {self._key(one): one.requires_grad for one in outputs if one.untyped_storage().nbytes()}
+    def _ends(self, made: Any, root: Any) -> None:
+        outputs = [one for one in tensors_in(made) if one.untyped_storage().nbytes()]
+        roots = [one for one in tensors_in(root) if one.requires_grad]
+        losses = [one for one in roots if one.dim() == 0]  # a model that returns its loss, and its logits beside that
+        roots = losses or roots
+        wanted = {self._key(one) for one in roots} if root is made else {self._key(one) for one in outputs}
+        self.outputs = {self._key(one): one.requires_grad and self._key(one) in wanted for one in outputs}
         current: list[Seen | None] = [None]
 
         def settle() -> None:
@@ -227,14 +356,44 @@ class Observed:
             function.register_prehook(starts(owner))
             if owner is not None:
                 function.register_hook(ends(owner))
-        learning = [one for one in (outputs if self._root is None else [self._root]) if one.requires_grad]
         with suppress(NotImplementedError, RuntimeError):  # an operator that has no shapes without numbers
-            torch.autograd.backward(learning, [torch.ones_like(one) for one in learning])
+            torch.autograd.backward(roots, [torch.ones_like(one) for one in roots])
         settle()
         for seen in self.seen:
             if seen.learns and seen.forward_flops and not seen.backward_flops:
                 seen.backward_flops = 2 * seen.forward_flops  # a product has two gradients
         self._owners.clear()
+        self._keep.clear()
+
+
+def script_here(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The script of a module where it is now, for inputs like these; empty: its code does not run on fake tensors."""
+    device = next(module.parameters()).device.type
+    autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    try:
+        with torch.autocast(device, enabled=False):
+            return Observed(module, args, kwargs, autocast).script
+    except Exception:  # whatever the module's own code raises
+        return {}
+
+
+def _of(loss: Callable[[Any], Any], found: Any, module: Any) -> Any:
+    try:
+        return loss(found)
+    except Exception as error:  # whatever the user's own code raises
+        what = f"the loss of what {type(module).__name__} returns failed"
+        raise NetworkError(f"{what}: {error_line(error)}") from None
+
+
+def tensors_in(value: Any) -> list[Any]:
+    """All tensors with a storage in a value, and in the attributes of one that PyTorch does not know the inside of."""
+    found = []
+    for leaf in tree_leaves(value):
+        if isinstance(leaf, torch.Tensor):
+            found += [leaf] if _has_storage(leaf) else []
+        elif hasattr(leaf, "__dataclass_fields__"):
+            found += tensors_in(dict(vars(leaf)))
+    return found
 
 
 def _has_storage(tensor: Any) -> bool:
@@ -246,15 +405,9 @@ def _has_storage(tensor: Any) -> bool:
     return True
 
 
-def placeholders(exported: Any) -> list[Any]:
-    return [node for node in exported.graph.nodes if node.op == "placeholder"]
-
-
-def changed_by(node: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+def changed_by(func: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
     """The values that an operator changes in place, by its schema."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None:
-        return []
+    schema = func._schema
     given = dict(zip((one.name for one in schema.arguments), arguments, strict=False)) | dict(named)
     return [given[a.name] for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write
             if a.name in given]  # fmt: skip
@@ -272,21 +425,3 @@ class _Counts:
         flops, before, mark = self._counter.get_total_flops(), self._flops, self._mark
         self._flops, self._mark = flops, self._meter.mark()
         return flops - before, self._meter.levels_since(mark)
-
-
-def _Run(observed: Observed, graph_module: Any) -> Any:
-    """An interpreter of the graph that reports every node to `observed`."""
-    torch = observed.torch
-
-    class Run(torch.fx.Interpreter):  # type: ignore[name-defined,misc]
-        def run_node(self, node: Any) -> Any:
-            if node.op != "call_function":
-                return super().run_node(node)
-            arguments, named = self.fetch_args_kwargs_from_env(node)
-            seen = observed.begins(node, [arguments, named])
-            with torch.set_grad_enabled("out" not in named):  # which autograd does not take
-                made = super().run_node(node)
-            observed.ran(seen, changed_by(node, arguments, named), made)
-            return made
-
-    return Run(graph_module)

@@ -14,7 +14,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from refimpl.torch.module_script import facts_of, shapes_of
-from refimpl.torch.private import FakeTensorMode, TorchDispatchMode
+from refimpl.torch.private import FakeTensorMode, TorchDispatchMode, fate_of, tie
 
 
 def _masks_in_training(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
@@ -30,13 +30,21 @@ def _masks_in_training(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[s
 
 
 @contextmanager
-def as_it_trains(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
-    """The module in train mode, recording nothing; a model that writes text does not keep what it has read."""
+def as_it_trains(
+    module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], exports: bool = False
+) -> Iterator[None]:  # fmt: skip
+    """The module in train mode.
+
+    Args:
+        module: any.
+        args, kwargs: what it is called with.
+        exports: for our own kernels: nothing is recorded, and a model that writes text does not keep what it has read.
+    """
     masks = sys.modules.get("transformers.masking_utils")
     stand_ins = {name: one for name, one in _masks_in_training(args, kwargs).items() if hasattr(masks, name)}
     own = {name: getattr(masks, name) for name in stand_ins}
     modes = {part: part.training for part in module.modules()}
-    configs: list[Any] = [getattr(part, "config", None) for part in modes]
+    configs: list[Any] = [getattr(part, "config", None) for part in modes if exports]
     caching = {id(config): config for config in configs if getattr(config, "use_cache", False) is True}.values()
     try:
         module.train()
@@ -44,7 +52,7 @@ def as_it_trains(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
             config.use_cache = False
         if masks is not None:
             vars(masks).update(stand_ins)
-        with torch.no_grad():
+        with torch.set_grad_enabled(not exports):
             yield
     finally:
         if masks is not None:
@@ -81,37 +89,26 @@ def script_of(exported: Any, module: Any, autocast: Any = None) -> dict[str, Any
     kinds = {value.device.type for node in given if isinstance(value := node.meta.get("val"), torch.Tensor)}
     kind = (kinds - {"cpu"} or {"cpu"}).pop()
     casting = torch.autocast(kind, dtype=autocast, enabled=autocast is not None)
-    recorder = _Recorder()
+    recorder = Recorder()
+    hooks = torch.autograd.graph.saved_tensors_hooks(recorder.saved, lambda tensor: tensor)
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), casting, recorder.hooks:
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), casting, hooks:
             runner = _Nodes(exported.graph_module, recorder)
-            runner.run(*[recorder.given(fake(node)) for node in given], enable_io_processing=False)
+            runner.run(*map(fake, given), enable_io_processing=False)
     except (NotImplementedError, RuntimeError, TypeError, ValueError):
         return {}
-    return {"torch": torch.__version__, "device": kind, "module": shapes_of(module), "operators": recorder.lines}
+    return script_with(recorder.lines, kind, module)
 
 
-def script_here(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The script of a module where it is now, for inputs like these; empty: it cannot be exported."""
-
-    def plain(value: Any) -> Any:
-        return torch.zeros_like(value.detach()) if isinstance(value, torch.Tensor) else value
-
-    args, kwargs = tuple(map(plain, args)), {name: plain(value) for name, value in kwargs.items()}
-    device = next(module.parameters()).device.type
-    autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-    try:
-        with as_it_trains(module, args, kwargs), torch.autocast(device, enabled=False):
-            exported = torch.export.export(module, args, kwargs or None, strict=False)
-    except Exception:  # whatever the module's own code raises
-        return {}
-    return script_of(exported, module, autocast)
+def script_with(lines: list[list[Any]], device: str, module: Any) -> dict[str, Any]:
+    """A script of these operators."""
+    return {"torch": torch.__version__, "device": device, "module": shapes_of(module), "operators": [*lines]}
 
 
 class _Nodes(torch.fx.Interpreter):  # type: ignore[misc]
     """Runs the nodes of an export, each under the recorder."""
 
-    def __init__(self, graph_module: Any, recorder: _Recorder) -> None:
+    def __init__(self, graph_module: Any, recorder: Recorder) -> None:
         super().__init__(graph_module)
         self.recorder = recorder
 
@@ -126,74 +123,88 @@ class _Nodes(torch.fx.Interpreter):  # type: ignore[misc]
         return out
 
 
-class _Recorder(TorchDispatchMode):  # type: ignore[misc]
+class StorageRecord:
+    """What is known of a storage, which it does not hold."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.made: tuple[int, list[Any], int] = (-1, [], 0)  #: in which node, by which line, as which of its outputs
+        self.written: tuple[int, list[Any]] = (-1, [])  #: in which node at last, and by which line
+        self.copied: StorageRecord | None = None  #: it is a clone of that
+        self.saved = -1  #: in which node at last
+        self.value: str | None = None  #: the node whose value it has
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[misc]
     """Notes the operators of one node after another."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[list[Any]] = []
-        self.hooks = torch.autograd.graph.saved_tensors_hooks(self._save, lambda tensor: tensor)
-        self._calls: list[tuple[Any, list[Any], list[Any], list[Any]]] = []  #: of the node that runs
-        self._saved: set[int] = set()
-        self._known: dict[int, Any] = {}  #: storages, by their identities, so that none is given to another
-        self._value: dict[int, str] = {}  #: storage → the node whose value it has
+        self._number = 0  #: of the node that runs
+        self._its: list[list[Any]] = []  #: lines of that node
+        self._made: list[StorageRecord] = []  #: storages that it makes
 
-    def given(self, value: Any) -> Any:
-        for storage in _storages(value):
-            self._known[id(storage)] = storage
-        return value
-
-    def _save(self, tensor: Any) -> Any:
-        self._saved.add(id(tensor.untyped_storage()))
+    def saved(self, tensor: Any) -> Any:
+        """Autograd saves a tensor of the node that runs."""
+        _record(tensor.untyped_storage()).saved = self._number
         return tensor
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        if func.namespace != "prim":  # a fake tensor is asked for its device
-            outs, facts = tuple(out) if isinstance(out, tuple | list) else (out,), facts_of(func)
-            fresh = [next(_storages(outs[place]), None) for place in facts.fresh]
-            written = [*_storages(facts.written(args, kwargs or {}))]
-            self._calls.append((func, fresh, [*_storages((args, kwargs))], written))
+        if func.namespace == "prim":  # a fake tensor is asked for its device
+            return out
+        outs, facts = tuple(out) if isinstance(out, tuple | list) else (out,), facts_of(func)
+        line = [str(func), "", [None] * len(facts.fresh), None]
+        self._its.append(line)
+        for place, at in enumerate(facts.fresh):
+            storage = next(_storages(outs[at]), None)
+            if storage is not None and fate_of(storage) is None:
+                record = _record(storage)
+                record.made = self._number, line, place
+                self._made.append(record)
+                if func is torch.ops.aten.clone.default:
+                    record.copied = _record(args[0].untyped_storage())
+        for storage in _storages(facts.written(args, kwargs or {})):
+            _record(storage).written = self._number, line
         return out
 
     def ran(self, node: str, out: Any) -> None:
         """A node has run: its operators get their lines."""
-        calls, saved, self._calls, self._saved = self._calls, self._saved, [], set()
-        lines: list[list[Any]] = [[str(func), node, [None] * len(fresh), None] for func, fresh, _, _ in calls]
-        made: dict[int, tuple[list[Any], int]] = {}  #: storage → the line that makes it, and which output it is there
-        last: dict[int, list[Any]] = {}  #: storage → the line that writes to it last
-        clones: dict[int, Any] = {}  #: storage → what it is a copy of
-        for line, (func, fresh, given, written) in zip(lines, calls, strict=True):
-            for place, storage in enumerate(fresh):
-                if storage is not None and id(storage) not in self._known:
-                    self._known[id(storage)] = storage
-                    made[id(storage)] = line, place
-                    if func is torch.ops.aten.clone.default:
-                        clones[id(storage)] = given[0]
-            last |= {id(storage): line for storage in written}
+        number, its, made = self._number, self._its, self._made
+        self._number, self._its, self._made = number + 1, [], []
+        for line in its:
+            line[1] = node
 
-        def name(key: int, value: str | int) -> None:
+        def name(record: StorageRecord, value: str | int) -> None:
             """Of what a storage holds after its last operator: dropout's noise is made empty, and then filled."""
-            if key in last:
-                last[key][3] = value
+            if record.written[0] == number:
+                record.written[1][3] = value
             else:
-                line, place = made[key]
-                line[2][place] = value
+                record.made[1][2][record.made[2]] = value
 
-        outs = list(dict.fromkeys(map(id, _storages(out))))
-        own = outs[0] if outs and outs[0] in last and outs[0] not in made else None  # works in place
-        before = self._value.get(own) if own is not None else None
-        for key in outs:
-            if key == outs[0] and (key in made or key == own):
-                name(key, node)
-                self._value[key] = node
-            elif key in made:
-                name(key, self._known[key].nbytes())
-        for key in made:
-            if key in saved and key not in outs:
-                copied = own is not None and id(clones.get(key)) == own
-                name(key, before if copied and before else self._known[key].nbytes())
-        self.lines += lines
+        outs = list(dict.fromkeys(map(_record, _storages(out))))
+        first = outs[0] if outs else None
+        in_place = first is not None and first.written[0] == number and first not in made
+        before = first.value if first is not None and in_place else None
+        for one in outs:
+            if one is first and (one in made or in_place):
+                name(one, node)
+                one.value = node
+            elif one in made:
+                name(one, one.nbytes)
+        for one in made:
+            if one.saved == number and one not in outs:
+                name(one, before if before and one.copied is first else one.nbytes)
+        self.lines += its
+
+
+def _record(storage: Any) -> StorageRecord:
+    found: StorageRecord | None = fate_of(storage)
+    if found is None:
+        found = StorageRecord(storage.nbytes())
+        tie(storage, found)
+    return found
 
 
 def _storages(value: Any) -> Iterator[Any]:

@@ -86,7 +86,12 @@ def from_torch(
             if keeps == "own":
                 raise NetworkError(why)
             return as_pytorch(module, its, output, loss, "pytorch", why=why)
-        exported = exported_module(module, its)
+        try:
+            exported = exported_module(module, its)
+        except NetworkError as error:
+            if keeps == "own" or output is not None or isinstance(loss, Mapping):
+                raise
+            return as_pytorch(module, its, output, loss, "pytorch", why=str(error))
         graph = graph_of(module, exported, *its.alone)
         try:
             return built(graph, its.alone[0][0], output, loss)
@@ -94,7 +99,7 @@ def from_torch(
             why = str(error) if isinstance(error, NoKernel) else what_is_missing(graph, graph.nodes)
             if not why or keeps == "own" or output is not None or isinstance(loss, Mapping):
                 raise
-            return as_pytorch(module, its, output, loss, "pytorch", why=why, exported=exported)
+            return as_pytorch(module, its, output, loss, "pytorch", why=why)
 
 
 def as_pytorch(
@@ -105,7 +110,6 @@ def as_pytorch(
     keeps: str,
     autocast: str | None = None,
     why: str = "",
-    exported: Any = None,
     outer_loss: Any = None,
 ) -> Network:
     """The network as PyTorch keeps it.
@@ -118,11 +122,10 @@ def as_pytorch(
         keeps: one of `KEEPS`.
         autocast: the name of a type of numbers.
         why: the reason why our own kernels cannot run it.
-        exported: what `torch.export` has made of the module without a loss (None: nothing yet).
         outer_loss: a function of what the module returns, which is no part of the network.
     """
-    from refimpl.importing.any_module import network_of, with_loss
-    from refimpl.importing.torch_module import exported_module, imported_torch
+    from refimpl.importing.any_module import named_loss, network_of
+    from refimpl.importing.torch_module import cannot_follow, imported_torch
 
     torch = imported_torch(module)
     if output is not None or isinstance(loss, Mapping):
@@ -131,16 +134,15 @@ def as_pytorch(
         raise NetworkError("a loss is part of the network or outside of it: give loss= or outer_loss=")
     if autocast not in (None, "bfloat16", "float16"):
         raise NetworkError(f"autocast is {autocast!r}; give bfloat16 or float16")
-    whole = module if loss is None else with_loss(torch, module, loss)
-    if exported is None or whole is not module:
-        exported = exported_module(module, example, whole)
-    numbers, below = autocast and getattr(torch, autocast), "" if loss is None else "module"
+    function = loss if loss is None or callable(loss) else named_loss(torch, loss)
+    numbers = autocast and getattr(torch, autocast)
     try:
-        network = network_of(torch, whole, exported, keeps, type(module).__name__, numbers, below, outer_loss)
-    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        if outer_loss is None:
-            raise
-        raise NetworkError(f"the loss of what {type(module).__name__} returns failed: {error_line(error)}") from None
+        args, kwargs = example.call(torch)
+        network = network_of(module, args, kwargs, keeps, numbers, function, outer_loss)
+    except NetworkError:
+        raise
+    except Exception as error:  # whatever the module's own code raises
+        raise cannot_follow(module, example, error) from None
     network.cannot_run = f"{network.name} can be planned and not run: {why or BY_PYTORCH}"
     return network
 

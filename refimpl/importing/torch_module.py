@@ -39,17 +39,17 @@ class Example(NamedTuple):
 
     inputs: tuple[tuple[tuple[int, ...], str], ...]
     named: tuple[tuple[str, tuple[int, ...], str], ...] = ()  #: by their names
+    learning: tuple[int | str, ...] = ()  #: which of them need a gradient
 
     @classmethod
     def of(cls, given: Any) -> Example:
         """Of a shape, of a tensor, of several tensors, or of tensors by their names."""
         if isinstance(given, Mapping):
-            return cls((), tuple((str(name), tuple(one.shape), type_of(one)) for name, one in given.items()))
-        if hasattr(given, "shape"):
-            return cls(((tuple(given.shape), type_of(given)),))
-        given = tuple(given)
+            named = tuple((str(name), tuple(one.shape), type_of(one)) for name, one in given.items())
+            return cls((), named, _learning(given.items()))
+        given = (given,) if hasattr(given, "shape") else tuple(given)
         if given and all(hasattr(one, "shape") for one in given):
-            return cls(tuple((tuple(one.shape), type_of(one)) for one in given))
+            return cls(tuple((tuple(one.shape), type_of(one)) for one in given), (), _learning(enumerate(given)))
         if not given or not all(isinstance(size, int) and size > 0 for size in given):
             raise NetworkError(f"the shape is {one_line(str(given))}; give (images, channels, height, width)")
         return cls(((given, "float32"),))
@@ -62,9 +62,25 @@ class Example(NamedTuple):
         shape, dtype = self.inputs[0]
         return (shape, "int32" if dtype in ("int64", "int32") else dtype) if dtype != "float64" else None
 
+    def call(self, torch: Any, device: Any = "meta") -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What a module is called with, in order and by name."""
+
+        def zeros(shape: tuple[int, ...], dtype: str) -> Any:
+            return torch.zeros(shape, dtype=getattr(torch, "int64" if dtype == "int32" else dtype), device=device)
+
+        inputs = tuple(zeros(*one) for one in self.inputs)
+        named = {name: zeros(shape, dtype) for name, shape, dtype in self.named}
+        for one in self.learning:
+            (inputs[one] if isinstance(one, int) else named[one]).requires_grad_()
+        return inputs, named
+
     def __str__(self) -> str:
         shapes = [*(shape for shape, _ in self.inputs), *(shape for _, shape, _ in self.named)]
         return str(shapes[0]) if len(shapes) == 1 else f"shapes {', '.join(map(str, shapes))}"
+
+
+def _learning(given: Any) -> tuple[int | str, ...]:
+    return tuple(place for place, one in given if getattr(one, "requires_grad", False))
 
 
 def type_of(tensor: Any) -> str:
@@ -109,32 +125,30 @@ def fill_module(module: Any, trained: Mapping[str, np.ndarray]) -> None:
             state[name].copy_(torch.from_numpy(np.array(values)))  # a state_dict's tensors are the module's own
 
 
-def exported_module(module: Any, example: Example, caller: Any = None) -> Any:
-    """What `torch.export` makes of the module as it trains; with a `caller`, of that module around it."""
+def exported_module(module: Any, example: Example) -> Any:
+    """What `torch.export` makes of the module as it trains."""
     torch = imported_torch(module)
     from refimpl.importing.recorded import as_it_trains
     from refimpl.torch.private import FakeTensorMode
 
-    device = next((parameter.device for parameter in module.parameters()), None)
-
-    def zeros(shape: tuple[int, ...], dtype: str) -> Any:
-        dtype = "int64" if dtype == "int32" else dtype
-        return torch.zeros(shape, dtype=getattr(torch, dtype), device=device)
-
-    inputs = tuple(zeros(*one) for one in example.inputs)
-    named = {name: zeros(shape, dtype) for name, shape, dtype in example.named}
+    inputs, named = example.call(torch, next((parameter.device for parameter in module.parameters()), None))
     try:
-        with as_it_trains(module, inputs, named):
-            exported = torch.export.export(caller or module, inputs, named, strict=False)
+        with as_it_trains(module, inputs, named, exports=True):
+            exported = torch.export.export(module, inputs, named, strict=False)
             if any("unbacked_bindings" in node.meta for node in exported.graph.nodes):  # numbers that it has not
                 with FakeTensorMode(allow_non_fake_inputs=True):  # which says in which line they are asked for
-                    (caller or module)(*inputs, **named)
+                    module(*inputs, **named)
     except Exception as error:
-        first = f"{type(error).__name__}: {one_line(next(iter(str(error).splitlines()), ''))}"
-        why = VALUES if type(error).__name__ in OF_VALUES else first
-        what = f"{type(module).__name__} on an input of {example}"
-        raise NetworkError(f"torch.export cannot follow {what}: {why}{_where(torch, error)}") from None
+        raise cannot_follow(module, example, error, "torch.export") from None
     return exported
+
+
+def cannot_follow(module: Any, example: Example, error: Exception, who: str = "a run without numbers") -> NetworkError:
+    """The error that says what a module's own code did, and where."""
+    first = f"{type(error).__name__}: {one_line(next(iter(str(error).splitlines()), ''))}"
+    why = VALUES if type(error).__name__ in OF_VALUES else first
+    what = f"{type(module).__name__} on an input of {example}"
+    return NetworkError(f"{who} cannot follow {what}: {why}{_where(imported_torch(module), error)}")
 
 
 def _where(torch: Any, error: BaseException) -> str:
@@ -226,10 +240,11 @@ class TorchTranslation:
                 self.weights[node] = weight._replace(views=(*weight.views, node))
             return
         operator = OPERATORS.get(call.operator)
+        name = self._name(*torch_parts.called_by(node), call.operator)
         if whole := torch_parts.one_layer(call):
-            made = translated(self._name(node), str(node.target), lambda call: whole, call)
+            made = translated(name, str(node.target), lambda call: whole, call)
         else:
-            made = translated(self._name(node), str(node.target), operator and guarded(operator), call)
+            made = translated(name, str(node.target), operator and guarded(operator), call)
         self.names[node] = made.name
         self.made[made.name], made.origin = made, node.name
         self.nodes.append(made)

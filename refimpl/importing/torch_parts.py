@@ -34,25 +34,32 @@ CONTAINERS = tuple(f"{LEAVES}{name}" for name in ("container.", "transformer.", 
 
 
 class Names:
-    """A name for each node: the path of the layer of PyTorch's that was called, else the caller's and the operator.
+    """A name for each node: the path of the layer of PyTorch's that was called, else the caller's and the operator."""
 
-    Args:
-        below: the path of the module in what was exported.
-    """
+    def __init__(self) -> None:
+        self._counts = Counter({"input": 1, "labels": 1})  # names that each network has
 
-    def __init__(self, below: str = "") -> None:
-        self._counts = Counter({"input": 1})  # the name of the images
-        self._below = f"{below}."
-
-    def __call__(self, node: Any) -> str:
-        path, kind = [*node.meta.get("nn_module_stack", {"": ("", "")}).values()][-1]
+    def __call__(self, path: str, kind: Any, operator: str) -> str:
+        """Args:
+        path: of the module that called the operator.
+        kind: its class, or the name of that.
+        operator: as in "conv2d".
+        """
         kind = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
-        path = f"{path}.".removeprefix(self._below)[:-1]
         if not kind.startswith(LEAVES) or kind.startswith(CONTAINERS):
-            path = f"{path}.{operator_of(node)}".lstrip(".")
-        path = graph.cleaned(path or operator_of(node))
-        self._counts[path] += 1
-        return path if self._counts[path] == 1 else f"{path}_{self._counts[path]}"
+            path = f"{path}.{operator}".lstrip(".")
+        return self.free(graph.cleaned(path or operator))
+
+    def free(self, name: str) -> str:
+        """The name, with a number if another node has it."""
+        self._counts[name] += 1
+        return name if self._counts[name] == 1 else f"{name}_{self._counts[name]}"
+
+
+def called_by(node: Any) -> tuple[str, Any]:
+    """The path and the class of the module that a node of an export comes from."""
+    path, kind = [*node.meta.get("nn_module_stack", {"": ("", "")}).values()][-1]
+    return path, kind
 
 
 def operator_of(node: Any) -> str:

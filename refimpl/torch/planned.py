@@ -105,7 +105,7 @@ class Planned(torch.nn.Module):
         script = script_in(self.orders.plan)
         if script["device"] != self._device().type:
             with suppress(ImportError):
-                recorded = import_module("refimpl.importing.recorded")
+                recorded = import_module("refimpl.importing.observed")
                 script = recorded.script_here(self.module, args, kwargs) or script
         return script
 

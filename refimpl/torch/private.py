@@ -6,23 +6,52 @@ the storage: no table has to be told when an allocator gives its place to anothe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from weakref import ref
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.schema_check_mode import SchemaCheckMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
-    "TESTED", "FakeTensorMode", "TorchDispatchMode", "Watch", "as_below_autograd", "count_together", "fate_of", "tie",
-    "unwatched", "users_of",
+    "TESTED", "BeforeAutograd", "FakeTensor", "FakeTensorMode", "TorchDispatchMode", "Watch", "as_below_autograd",
+    "count_together", "fate_of", "tie", "unwatched", "users_of",
 ]  # fmt: skip
 
 TESTED = ("2.13",)  #: versions of PyTorch that the tests were run with
 
 unwatched = torch._C._DisableTorchDispatch  #: inside, no mode sees an operator
+
+
+class BeforeAutograd(SchemaCheckMode):
+    """A mode that sees every operator as it is called, before autograd and autocast take it apart.
+
+    PyTorch takes three classes there, and this is one of them in name alone.
+
+    Args:
+        call: is called with an operator, its arguments, and those by name; returns what the operator does.
+    """
+
+    def __init__(self, call: Callable[[Any, Any, Any], Any]) -> None:
+        TorchDispatchMode.__init__(self, torch._C.DispatchKey.PreDispatch)
+        self._call = call
+
+    def __enter__(self) -> BeforeAutograd:
+        self._dispatcher = enable_python_dispatcher()
+        self._dispatcher.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._dispatcher.__exit__(*error)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C._DisablePythonDispatcher():  # as it runs in training
+            return self._call(func, args, kwargs or {})
 
 
 class Watch(TorchDispatchMode):

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 #: Modules that need PyTorch: what carries plans out in it, what sees a module run, and a rival of the bench.
-NEED_IT = ("refimpl.torch", "refimpl.importing.recorded", "refimpl.studies.bench.pytorch")
+NEED_IT = ("refimpl.torch", "refimpl.importing.observed", "refimpl.importing.recorded", "refimpl.studies.bench.pytorch")
 
 WITHOUT = f"""
 import contextlib, importlib, io, pkgutil, sys

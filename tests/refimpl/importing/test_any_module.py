@@ -387,7 +387,7 @@ def test_what_depends_on_values_is_refused_with_the_users_own_line_and_no_other_
     (torchs,) = [one for one in logger.handlers if type(one) is logging.StreamHandler]
     monkeypatch.setattr(torchs, "stream", sys.stderr)
     line = f"(test_any_module.py, line {function.__code__.co_firstlineno}, in <lambda>)"
-    with raises_naming(NetworkError, "torch.export cannot follow Between", "a tensor's values", line) as caught:
+    with raises_naming(NetworkError, "cannot follow Between", "a tensor's values", line) as caught:
         refimpl.networks.from_torch(Between(function), (4, 4), keeps=keeps)
     assert "\n" not in str(caught.value)
     assert capsys.readouterr().err == ""
@@ -398,9 +398,9 @@ def test_pytorchs_warnings_of_an_export_are_not_heard(recwarn: pytest.WarningsRe
     assert not recwarn.list
 
 
-def test_what_cannot_be_exported_is_refused_with_the_users_own_line() -> None:
+def test_what_cannot_be_planned_is_refused_with_the_users_own_line() -> None:
     with raises_naming(
-        NetworkError, "torch.export cannot follow Branching", "test_any_module.py, line", "forward"
+        NetworkError, "cannot follow Branching", "a tensor's values", "test_any_module.py, line", "forward"
     ) as caught:
         refimpl.networks.from_torch(Branching(), (4, 4), keeps="pytorch")
     assert "\n" not in str(caught.value)

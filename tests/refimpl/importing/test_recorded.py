@@ -14,7 +14,8 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 import refimpl  # noqa: E402
-from refimpl.importing.recorded import as_it_trains, script_here  # noqa: E402
+from refimpl.importing.observed import script_here  # noqa: E402
+from refimpl.importing.recorded import as_it_trains  # noqa: E402
 
 
 class Mixed(nn.Module):
@@ -84,10 +85,10 @@ def test_modes_and_caches_are_as_before(monkeypatch: pytest.MonkeyPatch) -> None
     masks = SimpleNamespace(is_torchdynamo_exporting="own", find_packed_sequence_indices="own")
     monkeypatch.setitem(sys.modules, "transformers.masking_utils", masks)  # type: ignore[arg-type]
 
-    def inside(args: tuple[Any, ...] = (1,), **kwargs: Any) -> None:
-        with as_it_trains(module, args, kwargs):
-            assert module.training and module[1].training and not torch.is_grad_enabled()
-            assert not writes.use_cache and not reads.use_cache
+    def inside(args: tuple[Any, ...] = (1,), exports: bool = False, **kwargs: Any) -> None:
+        with as_it_trains(module, args, kwargs, exports):
+            assert module.training and module[1].training and torch.is_grad_enabled() != exports
+            assert writes.use_cache != exports and not reads.use_cache
             assert masks.is_torchdynamo_exporting() is False  # type: ignore[operator]
             if len(args) > 1 or kwargs:
                 assert masks.find_packed_sequence_indices == "own", "positions say where a text begins"
@@ -95,7 +96,7 @@ def test_modes_and_caches_are_as_before(monkeypatch: pytest.MonkeyPatch) -> None
                 assert masks.find_packed_sequence_indices("positions") is None  # type: ignore[operator]
             raise KeyError
 
-    for case in ({}, {"args": (1, 2)}, {"position_ids": 1}):
+    for case in ({}, {"exports": True}, {"args": (1, 2)}, {"position_ids": 1}):
         with pytest.raises(KeyError):
             inside(**case)  # type: ignore[arg-type]
         assert module.training and module[0].training and not module[1].training and torch.is_grad_enabled()
