@@ -28,6 +28,7 @@ from refimpl.cli.terminal import print_json, progress, say, show_table, tell, wa
 from refimpl.combined import Combined
 from refimpl.files import replace_text
 from refimpl.importing.any_batch import Batches
+from refimpl.importing.named_maps import kept_by_names
 from refimpl.importing.own_code import executed
 from refimpl.importing.sources import BATCH, FILE, module_from_file
 from refimpl.machine import Machine, here
@@ -95,22 +96,30 @@ def run(options: argparse.Namespace) -> int:
     describe = partial(described, options, loss_named(options))
     network = describe(module, example, options.autocast)
     machine = resolve.machine(options, "here" if here.gpu_at_hand() else "h100")
-    plain = unlimited_baseline(network, machine)
-    budget = budget_of(plain) if options.budget is None else budget_bytes(options.budget, network, machine)
-    answer = Answer(need(plain), usable_bytes(machine) if options.budget is None else budget, options.budget is None)
+    plain, named = unlimited_baseline(network, machine), kept_by_names(module, example, options.autocast)
+    if options.budget is None:
+        budget, answer = budget_of(plain), Answer(need(plain, named), usable_bytes(machine), machine.name)
+    else:
+        budget = budget_bytes(options.budget, network, machine)
+        answer = Answer(need(plain, named), budget)
     groups = groups_of(options)
     with progress("planning", len(groups)) as advance:
         found = [row(group, (), network, machine, budget, options, advance) for group in groups]
     programs = [program for _, _, program in found]
     wanted = place_wanted(options)
-    place = wanted if wanted is not None else 0 if answer.fits == "yes" else fastest(programs)
+    needs = [one and need(one, named) for one in programs]
+    if wanted is None and answer.fits != "yes":
+        sure = [one if its and its.most <= answer.room else None for one, its in zip(programs, needs, strict=True)]
+        place = fastest(programs if not answer.machine or not any(sure) else sure)
+    else:
+        place = wanted or 0
     program = None if place is None else programs[place]
     name = "" if place is None else groups[place].setups[0].name
     asked = groups if wanted is None else [groups[wanted]]
     why = "" if program else what_would(network, machine, budget, asked)
     if answer.fits != "yes":
-        answer.do += policies(program, programs, groups, plain)
-        answer.do += others(options, describe, machine, answer, network) if wanted is None else []
+        answer.do += policies(place, programs, needs, groups, plain)
+        answer.do += others(options, describe, machine, answer, network, named) if wanted is None else []
     lines = lines_of(example, options.out or "plan.json")
     if program and out:
         replace_text(out, json.dumps(program.decisions()) + "\n")
@@ -183,7 +192,7 @@ class Answer:
 
     need: Need
     room: int  #: bytes
-    usable: bool  #: whether that is what can be used of the machine's memory, and no budget
+    machine: str = ""  #: of whose memory that can be used; empty: it is the budget that was given
     do: list[dict[str, Any]] = field(default_factory=list)  #: each one with the bytes that it takes
 
     @property
@@ -193,7 +202,7 @@ class Answer:
 
     def __str__(self) -> str:
         says = {"yes": "fits", "maybe": "may fit", "no": "does not fit"}[self.fits]
-        says += f": {self.need} of {size(self.room)} {'usable' if self.usable else 'budget'}"
+        says += f": {self.need} of {size(self.room)} {f'usable on {self.machine}' if self.machine else 'budget'}"
         if self.fits == "yes":
             return f"{says}; you need no plan"
         first = "to be sure" if self.fits == "maybe" else "do"
@@ -210,20 +219,24 @@ class Answer:
         do = [one | {"need": one["need"]._asdict()} for one in self.do]
         return {
             "sentence": str(self), "fits": self.fits, "need": self.need._asdict(), "room_bytes": self.room,
-            "room": "usable" if self.usable else "budget", "do": do,
+            "room": "usable" if self.machine else "budget", "do": do,
         }  # fmt: skip
 
 
 def policies(
-    chosen: Program | None, programs: Sequence[Program | None], groups: Sequence[PaperGroup], plain: Program
+    chosen: int | None,
+    programs: Sequence[Program | None],
+    needs: Sequence[Need | None],
+    groups: Sequence[PaperGroup],
+    plain: Program,
 ) -> list[dict[str, Any]]:
     """The policy to take: that which was chosen, or the fastest, if it holds less than the module as it is."""
     moving = [one if one and moves(one) else None for one in programs]
-    place = moving.index(chosen) if chosen in moving and chosen else fastest(moving)
+    place = chosen if chosen is not None and moving[chosen] else fastest(moving)
     if place is None or (program := moving[place]) is None:
         return []
     slow_down = program.planned_seconds / plain.planned_seconds
-    return [{"policy": groups[place].setups[0].name, "need": need(program), "slow_down": slow_down}]
+    return [{"policy": groups[place].setups[0].name, "need": needs[place], "slow_down": slow_down}]
 
 
 def others(
@@ -232,12 +245,10 @@ def others(
     machine: Machine,
     answer: Answer,
     network: Network,
+    named: int | None,
 ) -> list[dict[str, Any]]:
     """What fits without a plan: a smaller batch, or autocast."""
     found: list[dict[str, Any]] = []
-
-    def needed(other: Network) -> Need:
-        return need(unlimited_baseline(other, machine))
 
     def build(batch: int | None) -> Network:
         return describe(*module_from_file(options.module, batch), options.autocast)
@@ -248,13 +259,15 @@ def others(
         fitting, too_large = 0, options.batch or BATCH
         while too_large - fitting > 1:
             batch = (fitting + too_large) // 2
-            if (taken := needed(batches(batch))).most <= answer.room:
+            share = named and -(-named * batch // (options.batch or BATCH))
+            if (taken := need(unlimited_baseline(batches(batch), machine), share)).most <= answer.room:
                 fitting, found = batch, [{"batch": batch, "need": taken}]
             else:
                 too_large = batch
     if options.autocast is None:
         with suppress(NetworkError), waiting("looking what autocast takes"):
-            taken = needed(describe(*module_from_file(options.module, options.batch), "bfloat16"))
+            made = module_from_file(options.module, options.batch)
+            taken = need(unlimited_baseline(describe(*made, "bfloat16"), machine), kept_by_names(*made, "bfloat16"))
             found += [{"autocast": "bfloat16", "need": taken}] * (taken.predicted <= answer.room)
     return found
 
@@ -353,7 +366,7 @@ def show(
     """The table of all presets."""
     baseline = unlimited_baseline(network, machine).planned_seconds
     words = [assumed["optimiser"], assumed["dtype"], assumed["autocast"] and f"autocast {assumed['autocast']}"]
-    words.append(f"loss {assumed['loss']}" if assumed["loss"] else "loss not counted")
+    words.append(f"with {assumed['loss']}" if assumed["loss"] else "loss not counted")
     table = compare_table(title_of(network, machine, budget, [", ".join(filter(None, words))]), rows, baseline)
     if options.least:
         table = with_least(table, [one.get("least_budget_bytes") for one in documents])

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr
-from io import StringIO
+from collections.abc import Callable
 from typing import Any
 
 from refimpl.importing import from_torch
@@ -78,21 +74,4 @@ def described(
         from refimpl.importing.any_module import named_loss
 
         loss = named_loss(torch, loss)
-    with quiet():
-        return from_torch(module, example, keeps=keeps, autocast=autocast, outer_loss=loss)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without what PyTorch says of a module that it cannot follow: the error has it in a line."""
-    loggers = [logging.getLogger("torch"), *map(logging.getLogger, [*logging.root.manager.loggerDict])]
-    before = [(one, one.level) for one in loggers if one.name.partition(".")[0] == "torch"]
-    for one, _ in before:
-        one.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), redirect_stderr(StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for one, level in before:
-            one.setLevel(level)
+    return from_torch(module, example, keeps=keeps, autocast=autocast, outer_loss=loss)

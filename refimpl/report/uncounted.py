@@ -41,7 +41,7 @@ def uncounted(program: Program) -> list[Uncounted]:
     there = [*network.resident, *_alive_at_the_peak(program)]
     rounded = program.setup.allocator.open(0).rounded
     rounding = sum(abs(tensor.nbytes + -tensor.nbytes % BLOCK - rounded(tensor.nbytes)) for tensor in there)
-    names = sum(tensor.nbytes for tensor in forward_only(network))
+    names = sum(tensor.nbytes for tensor in _forward_only(network))
     learnt = sum(tensor.nbytes for tensor in network.managed if tensor.kind == "weight gradient")
     outputs = sum(x.nbytes for x in network.layers[-1].inputs)
     loss = [] if _counts_its_loss(network) else [Uncounted("the loss", 0, 2 * outputs, "it is not part of the module")]
@@ -67,7 +67,7 @@ def _alive_at_the_peak(program: Program) -> Iterable[Tensor]:
     }
 
 
-def forward_only(network: Network) -> Iterable[Tensor]:
+def _forward_only(network: Network) -> Iterable[Tensor]:
     """Maps that forward alone uses."""
     uses = uses_of(network)
     maps = (tensor for tensor in network.managed if tensor.kind == "map" and uses[tensor])

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from refimpl.machine import Machine
 from refimpl.planner import Program
-from refimpl.report.uncounted import CUDNN, NAMES, OPTIMISER, forward_only, uncounted
-from refimpl.slots.context import uses_of
+from refimpl.report.uncounted import CUDNN, NAMES, OPTIMISER, Uncounted, uncounted
 from refimpl.text import UNITS
 
 #: Bytes of CUDA and its libraries in a process, an assumption: about 300 MB with kernels that are loaded when they are
@@ -34,26 +33,33 @@ class Need(NamedTuple):
         return f"{predicted} {name} ({least} to {most})"
 
 
-def need(program: Program) -> Need:
+def need(program: Program, named: int | None = None) -> Need:
     """What a program takes.
 
-    Names in forward may keep maps while forward runs.  They count where the module runs as it is: a plan is for the
-    maps that it orders, and its report says which of them others have kept.
+    While forward runs, a name in it keeps its map, although backward does not need that, or a plan has let it go.
+
+    Args:
+        program: of a network as PyTorch keeps it.
+        named: bytes that names keep at most (`refimpl.importing.named_maps`); None: they may keep every map.
     """
-    network, plain = program.network, not moves(program)
+    network = program.network
     items = {one.name: one for one in uncounted(program)}
-    around = [one for name, one in items.items() if one.allocated and name not in (CUDNN, NAMES, OPTIMISER)]
+    around = counted_around(program)
     least, most = sum(one.least for one in around), sum(one.most or 0 for one in around)
-    uses = uses_of(network)
-    ends = [(uses[tensor][-1].number, tensor.nbytes) for tensor in forward_only(network)] if plain else []
-    levels = [
-        row.transient_bytes + sum(nbytes for last, nbytes in ends if row.step.forward and last < row.step.number)
-        for row in program.rows
-    ]
     learnt = items[OPTIMISER].most or 0
+    levels, made = [2 * learnt], 0  # the optimiser's step has gradients and temporaries
+    for row in program.rows:
+        writes = sum(tensor.nbytes for tensor in row.step.writes if tensor.kind == "map")
+        made += writes
+        gone = max(0, made - row.live_bytes) if row.step.forward else 0
+        levels.append(row.transient_bytes + (gone if named is None else min(gone, max(0, named - writes))))
     predicted = network.resident_bytes + max(row.transient_bytes for row in program.rows)
-    highest = network.resident_bytes + max(*levels, 2 * learnt)  # the optimiser's step: gradients and temporaries
-    return Need(predicted, predicted + least, highest + most)
+    return Need(predicted, predicted + least, network.resident_bytes + max(levels) + most)
+
+
+def counted_around(program: Program) -> list[Uncounted]:
+    """What is there at every moment, and not counted."""
+    return [one for one in uncounted(program) if one.allocated and one.name not in (CUDNN, NAMES, OPTIMISER)]
 
 
 def moves(program: Program) -> bool:
@@ -74,5 +80,4 @@ def budget_of(plain: Program) -> int:
     Args:
         plain: the program of the baseline.
     """
-    items = [one for one in uncounted(plain) if one.allocated and one.name not in (CUDNN, NAMES, OPTIMISER)]
-    return usable_bytes(plain.machine) - sum(one.most or 0 for one in items)
+    return usable_bytes(plain.machine) - sum(one.most or 0 for one in counted_around(plain))

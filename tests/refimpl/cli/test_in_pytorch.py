@@ -159,7 +159,7 @@ def test_a_policy_of_ones_own_and_a_module_of_several_inputs(refimpl: Command, f
 def test_what_fits_as_it_is_needs_no_plan(refimpl: Command, file: str) -> None:
     """The answer comes first, and what was assumed is in the title."""
     said = refimpl("torch", f"{file}:of_two", "--machine", "rtx-3060", "--out", "plan.json", *QUICK[2:])
-    assert re.match(r"fits: \d.* of 11.5 GiB usable; you need no plan.\n", said.out)
+    assert re.match(r"fits: \d.* of 11.5 GiB usable on rtx-3060; you need no plan.\n", said.out)
     assert lacks(said.out, "AdamW, float32, loss not counted", "Chosen: baseline", "for the context") == []
     assert "In your own loop" not in said.out
     decided = json.loads(Path("plan.json").read_text())
@@ -179,8 +179,8 @@ def test_what_does_not_fit_is_told_what_to_do(refimpl: Command, file: str) -> No
     assert all(one["need"]["most"] <= answer["room_bytes"] < answer["need"]["least"] for one in (policy, batch))
     assert autocast["autocast"] == "bfloat16" and autocast["need"]["predicted"] < 0.7 * answer["need"]["predicted"]
     assert re.fullmatch(
-        r"does not fit: \d+ MiB \(.*\) of 138 MiB usable; do: --policy \S+ \([\d.]+ MiB .* 1\.\d\d × the time\); "
-        r"or --batch \d+; or --autocast bfloat16: [\d.]+ MiB \(.*\)",
+        r"does not fit: \d+ MiB \(.*\) of 138 MiB usable on box; do: "
+        r"--policy \S+ \([\d.]+ MiB .* 1\.\d\d × the time\); or --batch \d+; or --autocast bfloat16: [\d.]+ MiB \(.*\)",
         answer["sentence"],
     )
     for number, fits in ((batch["batch"], "yes"), (batch["batch"] + 1, "maybe")):

@@ -1,0 +1,96 @@
+"""What training takes, from its least to its most, beside a run of it; what names keep, and what a machine has left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import refimpl
+from refimpl.machine import MACHINES, here
+from refimpl.report.will_it_fit import Need, budget_of, moves, need, usable_bytes
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from refimpl.importing.named_maps import kept_by_names  # noqa: E402
+from refimpl.torch import Meter, Planned  # noqa: E402
+
+MIB = 1 << 20
+SHAPE = (1024, 256)  # 1 MiB
+
+
+class OneName(nn.Module):
+    """Each map is named anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(256, 256) for _ in range(6))
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x.sum(1)
+
+
+class SixNames(OneName):
+    """Each map has a name until forward returns."""
+
+    def forward(self, x: Any) -> Any:
+        a, b, c, d, e, f = self.layers
+        one = torch.tanh(a(x))
+        two = torch.tanh(b(one))
+        three = torch.tanh(c(two))
+        four = torch.tanh(d(three))
+        five = torch.tanh(e(four))
+        six = torch.tanh(f(five))
+        return six.sum(1)
+
+
+class Branching(OneName):
+    def forward(self, x: Any) -> Any:
+        return x if x.sum() > 0 else -x
+
+
+def taken(module: Any, run: Any, transfers: Any = None) -> int:
+    """The most bytes of an iteration, without weights and the optimiser's states, which are there before it."""
+    optimiser, x = torch.optim.AdamW(module.parameters(), foreach=True), torch.randn(SHAPE)
+    for _ in range(3):
+        with Meter((), transfers) as meter:
+            run(x).sum().backward()
+            optimiser.step()
+        optimiser.zero_grad()
+    return meter.peak
+
+
+@pytest.mark.parametrize("made", [OneName, SixNames])
+def test_a_run_takes_from_the_least_to_the_most(made: Any) -> None:
+    """A plan lets maps go that names in forward keep: these are in its range, and no more than they keep."""
+    module = made()
+    network = refimpl.networks.from_torch(module, SHAPE, keeps="pytorch-cpu").trained_by("adamw")
+    named = kept_by_names(module, SHAPE)
+    plain = refimpl.plan(network, "baseline", "h100")
+    lean = refimpl.plan(network, "superneurons", "h100", network.resident_bytes + 5 * MIB)
+    assert moves(lean) and not moves(plain)
+    planned = Planned(module, lean)
+    for program, run, transfers in ((plain, module, None), (lean, planned, planned.transfers)):
+        found = need(program, named)
+        measured = network.resident_bytes + taken(module, run, transfers)
+        assert found.predicted <= measured * 1.001 and measured <= found.most
+        assert found.most <= need(program).most
+    assert named is not None and named // MIB == (7 if made is SixNames else 3)
+
+
+def test_names_are_unknown_where_a_module_asks_for_values() -> None:
+    assert kept_by_names(Branching(), SHAPE) is None
+
+
+def test_a_machine_has_its_memory_without_the_contexts() -> None:
+    """The budget leaves room for cuBLAS's workspace and the loss: gradient and more of an output of 4 KiB."""
+    card = MACHINES["rtx-3060"]
+    assert usable_bytes(card) == (12_288 - 512) * MIB and usable_bytes(here.rough_cpu()) == here.memory_bytes()
+    network = refimpl.networks.from_torch(OneName(), SHAPE, keeps="pytorch")
+    program = refimpl.plan(network, "baseline", card)
+    assert 0 <= usable_bytes(card) - 32 * MIB - 2 * 4096 - budget_of(program) < 32 << 10  # and for rounding
+    assert str(Need(3 << 29, 3 << 29, 1_073 * MIB * 2)) == "1.5 GiB (1.5 to 2.1)"
