@@ -1,13 +1,12 @@
-"""The network of a PyTorch module at any batch, from exports at two.
+"""The network of a PyTorch module at any batch, from descriptions at two.
 
-A search plans a network at many batches, and an export of each takes seconds.  But the operators are the same, and
-every axis of a shape, size in bytes and number of operations is fixed + batch · per image.  So two exports are enough:
-the numbers of a third batch are on the lines through theirs.  An export with a symbolic batch would save one of them,
-but a module that computes with its shapes often fixes the symbol to one number.
+A search plans a network at many batches, and a description of each takes seconds.  But the operators are the same, and
+every axis of a shape, size in bytes and number of operations is fixed + batch · per image.  So two are enough: the
+numbers of a third batch are on the lines through theirs.
 
-Two exports that differ in anything else, or in a number that is on no such line, show that a module is not like that:
-then every batch has an export of its own.  So it is where the first batch that is derived has another export: a module
-may ask for the batch and call other operators.  Batch 1 always has one, as PyTorch copies less where an axis has one
+Two descriptions that differ in anything else, or in a number that is on no such line, show that a module is not like
+that: then every batch has one of its own.  So it is where the first batch that is derived has another one: a module may
+ask for the batch and call other operators.  Batch 1 always has one, as PyTorch copies less where an axis has one
 element.
 """
 
@@ -36,7 +35,7 @@ class Batches:
 
     def __init__(self, build: Callable[[int | None], Network]) -> None:
         self.linear = True  #: as far as is known
-        self.compared = False  #: whether a derived network was compared with its export
+        self.compared = False  #: whether a derived network was compared with the one that `build` makes
         self.built: dict[int, Network] = {}  #: batch → the network that `build` made
         self._build = build
 
@@ -44,18 +43,18 @@ class Batches:
         if batch in self.built:
             return self.built[batch]
         ends = [network for one, network in self.built.items() if one > 1]
-        exported: Network | None = None
+        described: Network | None = None
         if batch not in (None, 1) and len(ends) == 2 and self.linear:
             try:
                 found = derived(ends[0], ends[1], batch)
                 if self.compared:
                     return found
-                exported = self._build(batch)
+                described = self._build(batch)
                 self.compared = True
-                derived(found, exported, batch)  # on a line of one batch the two are alike
+                derived(found, described, batch)  # on a line of one batch the two are alike
             except NotLinear:
                 self.linear = False
-        network = exported or self._build(batch)
+        network = described or self._build(batch)
         if network.origins and batch in (None, network.batch) and (network.batch == 1 or len(ends) < 2):
             self.built[network.batch] = network
         return network

@@ -54,7 +54,7 @@ def from_torch(
         module: a network; a classifier may end in logits, a softmax or a log-softmax.
         example: what it is called with.  The shape of its input: (images, channels, height, width).  Or a tensor, of
             which shape and type count: of whole numbers for a module that reads tokens, (windows, tokens).  Or several
-            tensors, in order or by their names; such a module is planned and not run.
+            arguments, in order, by their names, or (several, named); such a module is planned and not run.
         output: the name of the node that the loss reads (None: the module's only output).
         loss: "softmax" (None), "pixel_softmax", "mean_squared_error" or "binary_cross_entropy", which take logits; or
             of several outputs the node and the loss of each, as in {"head": "softmax", "mask": "pixel_softmax"}.  A
@@ -71,10 +71,11 @@ def from_torch(
         NetworkError: one line that names the node, and what can be done.
     """
     from refimpl.importing.graph import NoKernel, built, what_is_missing
-    from refimpl.importing.torch_module import Example, exported_module, graph_of, quiet
+    from refimpl.importing.torch_module import Example, exported_module, graph_of, imported_torch, quiet
 
     if keeps not in (None, "own", *KEEPS):
         raise NetworkError(f"there is no convention {keeps!r}; give own, {' or '.join(KEEPS)}")
+    imported_torch(module)
     its = Example.of(example)
     with quiet():
         if keeps in KEEPS or callable(loss) or autocast is not None or outer_loss is not None:
@@ -115,7 +116,7 @@ def as_pytorch(
     """The network as PyTorch keeps it.
 
     Args:
-        module: is exported with its loss.
+        module: any; its loss is a part of the network.
         example: of its inputs.
         output: None; the loss says what it reads.
         loss: a function of what the module returns, or the name of one of ours.
@@ -137,8 +138,7 @@ def as_pytorch(
     function = loss if loss is None or callable(loss) else named_loss(torch, loss)
     numbers = autocast and getattr(torch, autocast)
     try:
-        args, kwargs = example.call(torch)
-        network = network_of(module, args, kwargs, keeps, numbers, function, outer_loss)
+        network = network_of(module, example.args, example.kwargs, keeps, numbers, function, outer_loss)
     except NetworkError:
         raise
     except Exception as error:  # whatever the module's own code raises

@@ -35,52 +35,76 @@ VALUES = "a shape, a number or a branch depends on a tensor's values, which no p
 
 
 class Example(NamedTuple):
-    """What a module is exported on: zeros of these shapes and types."""
+    """What a module is called with: tensors without numbers, in order and by name, and anything else as it is."""
 
-    inputs: tuple[tuple[tuple[int, ...], str], ...]
-    named: tuple[tuple[str, tuple[int, ...], str], ...] = ()  #: by their names
-    learning: tuple[int | str, ...] = ()  #: which of them need a gradient
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
 
     @classmethod
     def of(cls, given: Any) -> Example:
-        """Of a shape, of a tensor, of several tensors, or of tensors by their names."""
+        """Of a shape, of a tensor, of several arguments, of arguments by their names, or of both: (several, named)."""
+        args: tuple[Any, ...] = ()
+        kwargs: Mapping[str, Any] = {}
         if isinstance(given, Mapping):
-            named = tuple((str(name), tuple(one.shape), type_of(one)) for name, one in given.items())
-            return cls((), named, _learning(given.items()))
-        given = (given,) if hasattr(given, "shape") else tuple(given)
-        if given and all(hasattr(one, "shape") for one in given):
-            return cls(tuple((tuple(one.shape), type_of(one)) for one in given), (), _learning(enumerate(given)))
-        if not given or not all(isinstance(size, int) and size > 0 for size in given):
+            kwargs = dict(given)
+        elif hasattr(given, "shape"):
+            args = (given,)
+        elif len(given := tuple(given)) == 2 and isinstance(given[0], tuple) and isinstance(given[1], Mapping):
+            args, kwargs = given
+        elif given and all(isinstance(size, int) and size > 0 for size in given):
+            args = (np.broadcast_to(np.float32(0), given),)
+        elif any(map(_shapes, given)):
+            args = given
+        else:
             raise NetworkError(f"the shape is {one_line(str(given))}; give (images, channels, height, width)")
-        return cls(((given, "float32"),))
+        return cls(_each(args, _without_numbers), _each(dict(kwargs), _without_numbers))
 
     @property
     def alone(self) -> tuple[tuple[int, ...], str] | None:
         """Shape and type of the only input, if our kernels can read such: maps, rows or tokens."""
-        if self.named or len(self.inputs) != 1 or not 2 <= len(self.inputs[0][0]) <= 4:
+        if self.kwargs or len(self.args) != 1 or not 2 <= len(getattr(self.args[0], "shape", ())) <= 4:
             return None
-        shape, dtype = self.inputs[0]
-        return (shape, "int32" if dtype in ("int64", "int32") else dtype) if dtype != "float64" else None
+        dtype = type_of(self.args[0])
+        return (tuple(self.args[0].shape), "int32" if dtype == "int64" else dtype) if dtype != "float64" else None
 
-    def call(self, torch: Any, device: Any = "meta") -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What a module is called with, in order and by name."""
+    def zeros(self, torch: Any, device: Any) -> Example:
+        """The same with numbers, on a device."""
 
-        def zeros(shape: tuple[int, ...], dtype: str) -> Any:
-            return torch.zeros(shape, dtype=getattr(torch, "int64" if dtype == "int32" else dtype), device=device)
+        def zeros(one: Any) -> Any:
+            return torch.zeros_like(one, device=device) if isinstance(one, torch.Tensor) else one
 
-        inputs = tuple(zeros(*one) for one in self.inputs)
-        named = {name: zeros(shape, dtype) for name, shape, dtype in self.named}
-        for one in self.learning:
-            (inputs[one] if isinstance(one, int) else named[one]).requires_grad_()
-        return inputs, named
+        return Example(_each(self.args, zeros), _each(self.kwargs, zeros))
 
     def __str__(self) -> str:
-        shapes = [*(shape for shape, _ in self.inputs), *(shape for _, shape, _ in self.named)]
+        shapes = _shapes([self.args, self.kwargs])
         return str(shapes[0]) if len(shapes) == 1 else f"shapes {', '.join(map(str, shapes))}"
 
 
-def _learning(given: Any) -> tuple[int | str, ...]:
-    return tuple(place for place, one in given if getattr(one, "requires_grad", False))
+def _each(value: Any, function: Callable[[Any], Any]) -> Any:
+    """The same lists, tuples and dictionaries, with what a function makes of all else."""
+    if isinstance(value, Mapping):
+        return {key: _each(one, function) for key, one in value.items()}
+    if isinstance(value, tuple | list):
+        made = [_each(one, function) for one in value]
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    return function(value)
+
+
+def _without_numbers(one: Any) -> Any:
+    """A tensor of the same shape and type; whole numbers are of PyTorch's usual type."""
+    if not hasattr(one, "shape"):
+        return one
+    import torch
+
+    dtype = getattr(torch, type_of(one).replace("int32", "int64"))
+    return torch.empty(tuple(one.shape), dtype=dtype, device="meta", requires_grad=getattr(one, "requires_grad", False))
+
+
+def _shapes(value: Any) -> list[tuple[int, ...]]:
+    """Of the tensors in a value."""
+    found: list[tuple[int, ...]] = []
+    _each(value, lambda one: found.append(tuple(one.shape)) if hasattr(one, "shape") else None)
+    return found
 
 
 def type_of(tensor: Any) -> str:
@@ -131,7 +155,7 @@ def exported_module(module: Any, example: Example) -> Any:
     from refimpl.importing.recorded import as_it_trains
     from refimpl.torch.private import FakeTensorMode
 
-    inputs, named = example.call(torch, next((parameter.device for parameter in module.parameters()), None))
+    inputs, named = example.zeros(torch, next((parameter.device for parameter in module.parameters()), "cpu"))
     try:
         with as_it_trains(module, inputs, named, exports=True):
             exported = torch.export.export(module, inputs, named, strict=False)

@@ -47,7 +47,7 @@ def plan(
         optimiser: "adamw", "adam", "sgd" (with momentum) or "sgd:momentum=0": its states are counted.
 
     Raises:
-        RefimplError: `torch.export` cannot follow the module, a name is unknown, or no plan fits the budget.
+        RefimplError: the module depends on a tensor's values, a name is unknown, or no plan fits the budget.
     """
     on_gpu = all(weight.device.type != "cpu" for weight in module.parameters())
     network = described(module, example, autocast, loss, "pytorch" if on_gpu else "pytorch-cpu")

@@ -36,8 +36,8 @@ class Conventions:
     weight_gradients_managed: bool = False
     #: In the static baseline all gradient maps take turns in two buffers; otherwise each has memory of its own.
     two_gradient_buffers: bool = True
-    #: Layers are PyTorch's operators (`refimpl.network.operation`), in the order of its export: the batch stays, the
-    #: baseline, too, frees what no later step reads, and the optimiser's calls come after all gradients.
+    #: Layers are PyTorch's operators (`refimpl.network.operation`), in the order of a module's calls: the batch stays,
+    #: the baseline, too, frees what no later step reads, and the optimiser's calls come after all gradients.
     as_pytorch: bool = False
     #: Words of `refimpl.network.lean`: what no paper has, and needs less memory.
     lean: tuple[str, ...] = ()

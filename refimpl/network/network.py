@@ -49,7 +49,7 @@ class Network:
         self.ranks = 1  #: that train together
         self.whole: Network | None = None  #: the network whose steps were cut (`seams`) to make this one's
         self.file: str | None = None  #: the ONNX file that it came from
-        self.origins: dict[str, str] = {}  #: node of the export of a PyTorch module → the layer with its numbers
+        self.origins: dict[str, str] = {}  #: operator that a PyTorch module calls → the layer with its numbers
         self.script: Mapping[str, Any] = {}  #: of that module
         self.initial: dict[str, FirstValues] = {}  #: tensor → values from a file or a module; the others' are drawn
         route = described or from_several(self.data, lambda layer: layer.producers, lambda layer: layer.consumers)

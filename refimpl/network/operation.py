@@ -1,4 +1,4 @@
-"""A layer as PyTorch runs it: the storages that one operator of an export makes, and what autograd keeps of them.
+"""A layer as PyTorch runs it: the storages that one operator of a module makes, and what autograd keeps of them.
 
 A layer of ours is described by its kind and options, and its record says what its backward reads.  A layer with an
 `Operation` is described by what was seen when PyTorch ran it once without computing anything: the storages that it
@@ -41,7 +41,7 @@ class Learnt:
 
 @dataclass(frozen=True)
 class Operation:
-    """What one operator of an export does with memory."""
+    """What one operator of a module does with memory."""
 
     operator: str  #: as in "conv2d"
     makes: tuple[Storage, ...] = ()  #: what others read, then what only its backward reads

@@ -1,10 +1,10 @@
 """The script of a module: the operators that PyTorch runs below autograd, and which maps their outputs are.
 
-It is made at planning (`refimpl.importing.recorded`), and is part of the plan's file, so nothing is exported where the
+It is made at planning (`refimpl.importing.observed`), and is part of the plan's file, so nothing is recorded where the
 plan is carried out.  An operator is a list of four:
 
     "aten.relu_.default"   its name
-    "relu_1"               the node of the export that it is a part of
+    "relu_1"               the node that it is a part of: an operator as the module calls it
     [null, "relu", 64]     its outputs that are no views: a node's value, the bytes of what is saved beside that, or
                            neither of the two
     "relu_1"               the node's value that it makes of what it overwrites, or bytes, or null

@@ -1,4 +1,4 @@
-"""What a plan orders before and after each step, for the nodes of a module's export.
+"""What a plan orders before and after each step, for the nodes of a module: the operators that it calls.
 
 A plan knows layers.  A layer's forward step is the first node that has its numbers; its backward step is the node of
 autograd that belongs to it.  A step without a node (the loss, say) leaves its orders to the next one that has a node.

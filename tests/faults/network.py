@@ -83,7 +83,7 @@ FAULTS = (
         "tests/refimpl/network/test_seams.py",
     ),
     Fault(
-        "a derived network is not compared with its export",
+        "a derived network is not compared with the one that is described",
         "refimpl/importing/any_batch.py",
         "                if self.compared:",
         "                if not self.compared:",

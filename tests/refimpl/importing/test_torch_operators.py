@@ -276,15 +276,17 @@ def test_values_that_do_not_fit_change_no_weight() -> None:
 
 def test_examples_of_what_a_module_is_called_with() -> None:
     tokens, maps = torch.zeros(2, 5, dtype=torch.int64), torch.zeros(MAPS)
-    assert Example.of(MAPS) == Example.of(maps) == Example(((MAPS, "float32"),))
-    assert Example.of(MAPS).alone == (MAPS, "float32") and str(Example.of(MAPS)) == str(MAPS)
-    assert Example.of(tokens).alone == ((2, 5), "int32")
-    assert Example.of(tokens.int()).alone == ((2, 5), "int32")
-    both = Example.of((maps, tokens))
-    assert both == Example(((MAPS, "float32"), ((2, 5), "int64"))) and both.alone is None
-    assert str(both) == f"shapes {MAPS}, (2, 5)"
-    named = Example.of({"x": maps})
-    assert named == Example((), (("x", MAPS, "float32"),)) and named.alone is None
+    for given in (MAPS, maps, maps.numpy()):
+        assert Example.of(given).alone == (MAPS, "float32") and str(Example.of(given)) == str(MAPS)
+    for same in (tokens, tokens.int()):
+        assert Example.of(same).alone == ((2, 5), "int32") and Example.of(same).args[0].dtype == torch.int64
+    both = Example.of((maps, [tokens, 0.5]))
+    assert both.alone is None and str(both) == f"shapes {MAPS}, (2, 5)" and both.args[1][1] == 0.5
+    assert both.args[0].is_meta and both.zeros(torch, "cpu").args[1][0].device.type == "cpu"
+    mixed = Example.of(((maps,), {"labels": tokens, "scale": 2}))
+    assert [*mixed.kwargs] == ["labels", "scale"] and mixed.kwargs["scale"] == 2 and mixed.args[0].shape == MAPS
+    named = Example.of({"x": maps.requires_grad_()})
+    assert named.alone is None and named.kwargs["x"].requires_grad and not named.args
     assert Example.of(maps.double()).alone is None
     assert Example.of((2,)).alone is None and Example.of((2, 1, 1, 1, 1)).alone is None
     for wrong in ((), (2, 0), (2, 2.5), (2, "x")):
