@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
         found = [row(group, (), network, machine, budget, options, advance) for group in groups]
     programs = [program for _, _, program in found]
     wanted = place_wanted(options)
-    needs = [one and need(one, named) for one in programs]
+    needs = [need(one, named) if one else None for one in programs]
     if wanted is None and answer.fits != "yes":
         sure = [one if its and its.most <= answer.room else None for one, its in zip(programs, needs, strict=True)]
         place = fastest(programs if not answer.machine or not any(sure) else sure)
