@@ -35,7 +35,7 @@ arrangement that it reads: are these the maps in order?  Is the last axis all ch
 | concat | axis | |
 | attention, of queries, keys and values | causal; scale: None for the usual; transposed: keys; packed: heads | |
 | rotary | rotated, neighbours, base; tokens: their axis | |
-| times | by: a number, of queries or keys | |
+| times | by: a number; of queries or keys attention multiplies, else a layer scale that learns nothing | |
 | prepend | axis | w: of every image the same token |
 | position | | w: of every image the same numbers, or of every channel the same number |
 | embedding, of tokens | padding | w |
@@ -158,10 +158,12 @@ def built(
     whole = {node.name for node in its if node.operation == "attention"}
     heads = whole | {node.name for node in its if node.operation == "rotary"}  # they read heads, any channels
     times = {node.name for node in its if node.operation == "times"}
-    unread = {name for name in times if not readers[name] <= whole}
-    with no_kernel():
-        if missing := what_is_missing(graph, [_unread(node) if node.name in unread else node for node in its]):
-            raise NetworkError(missing)
+    its = [
+        replace(node, operation="factor") if node.name in times and not readers[node.name] <= whole else node
+        for node in its
+    ]
+    if missing := what_is_missing(graph, its):
+        raise NoKernel(missing)
     images, *shape = graph.shape
     if graph.dtype == "float32":
         shape = [*shape, 1, 1][: max(3, len(shape))]
@@ -203,14 +205,17 @@ def built(
         name = f"{end}.loss" if isinstance(loss, Mapping) else own
         getattr(b, kind or "softmax")(name=name, after=last.layer)
     layers = [*made.nodes.items()]
-    _share(b, layers)
+    with no_kernel():
+        _share(b, layers)
     network = b.build()
     network.file = graph.file
     network.script = graph.script
     network.origins = {node.origin: values[node.name].layer.name for node in its if node.origin}
     with no_kernel():
         _give_weights(network, layers)
-    return network.trained_by(frozen=[escape(name) for name, first in network.initial.items() if first.frozen])
+    frozen = [name for name, first in network.initial.items() if first.frozen]
+    frozen += [one.weight.name for layer, node in layers if node.operation == "factor" for one in layer.own.values()]
+    return network.trained_by(frozen=[*map(escape, frozen)])
 
 
 class NoKernel(NetworkError):
@@ -264,12 +269,6 @@ def _readers(nodes: Sequence[Node], ends: Collection[str]) -> dict[str, set[str]
         for name in node.inputs:
             read.setdefault(name, set()).update(read.get(node.name, set()) if through else {node.name})
     return read
-
-
-def _unread(node: Node) -> Node:
-    """A multiplication by a number, which nothing but attention takes over."""
-    why = "a multiplication or division by a number is supported of attention's queries and keys only"
-    return replace(node, operation=UNSUPPORTED, attributes={"why": why, "operator": ""})
 
 
 def _ends(
@@ -326,8 +325,17 @@ def _needed(graph: Graph, nodes: Mapping[str, Node], ends: Collection[str]) -> s
     return needed
 
 
-def what_is_missing(graph: Graph, nodes: list[Node]) -> str:
-    """One line for everything that cannot be translated, with what can be done about it; empty: nothing is missing."""
+def what_is_missing(graph: Graph, nodes: Sequence[Node] | None = None) -> str:
+    """One line for everything that cannot be translated, with what can be done about it; empty: nothing is missing.
+
+    Args:
+        graph: what an importer made.
+        nodes: that are needed (None: all that its outputs are computed from).
+    """
+    if nodes is None:
+        every = {node.name: node for node in graph.nodes}
+        needed = _needed(graph, every, [name for name in graph.outputs if name in every])
+        nodes = [node for node in graph.nodes if node.name in needed]
     missing = [node for node in nodes if node.operation == UNSUPPORTED]
     if not missing:
         return ""
@@ -356,7 +364,7 @@ def what_is_missing(graph: Graph, nodes: list[Node]) -> str:
     return f"{'; '.join(said)}; {advice}"
 
 
-def _after(nodes: list[Node]) -> set[str]:
+def _after(nodes: Sequence[Node]) -> set[str]:
     """The nodes that cannot be translated, and all that follow from them."""
     after: set[str] = set()
     for node in nodes:
@@ -829,6 +837,12 @@ def _times(made: Made, node: Node, inputs: list[Value]) -> Value:
     return inputs[0]._replace(times=inputs[0].times * node.attributes["by"])
 
 
+def _factor(made: Made, node: Node, inputs: list[Value]) -> Value:
+    """The same numbers times one, by a layer that has it once a channel and learns nothing."""
+    (value,) = inputs
+    return Value(made.b.scale(node.attributes["by"], name=node.name, after=value.layer), value.places)
+
+
 def _permute_channels(made: Made, node: Node, inputs: list[Value]) -> Value:
     (value,), axis = inputs, node.attributes["axis"]
     places = value.places
@@ -885,5 +899,5 @@ OPERATIONS: dict[str, Operation] = {
     "layernorm": _layernorm, "rmsnorm": _rmsnorm, "groupnorm": _groupnorm, "view": _view,
     "concat": _concat, "add": _join, "pad": _pad, "mul": _mul, "scale": _scale,
     "softmax": _as_it_is, "identity": _as_it_is, "attention": attention, "prepend": _prepend,
-    "position": _position, "embedding": _embedding, "rotary": rotary, "times": _times,
+    "position": _position, "embedding": _embedding, "rotary": rotary, "times": _times, "factor": _factor,
 } | {kind: _method(kind, _any) for kind, traits in TRAITS.items() if traits.elementwise}  # fmt: skip

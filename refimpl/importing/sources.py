@@ -97,7 +97,7 @@ def from_torch(
         try:
             return built(graph, its.alone[0][0], output, loss)
         except NetworkError as error:
-            why = str(error) if isinstance(error, NoKernel) else what_is_missing(graph, graph.nodes)
+            why = str(error) if isinstance(error, NoKernel) else what_is_missing(graph)
             if not why or keeps == "own" or output is not None or isinstance(loss, Mapping):
                 raise
             return as_pytorch(module, its, output, loss, "pytorch", why=why)

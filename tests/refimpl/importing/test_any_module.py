@@ -315,6 +315,25 @@ def test_autocast_keeps_maps_of_two_bytes() -> None:
     assert network.layer("three").y.dtype == "bfloat16"
 
 
+class Cast(nn.Module):
+    """A normalisation and an output that are computed in float32 under autocast, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.end = nn.Linear(24, 48), nn.RMSNorm(48), nn.Linear(48, 7)
+
+    def forward(self, x: Any) -> Any:
+        return self.end(self.norm(self.first(x).float())).float()
+
+
+def test_casts_of_what_autocast_has_cast() -> None:
+    assert refimpl.networks.from_torch(Cast(), (16, 24), keeps="own").cannot_run == ""
+    network = refimpl.networks.from_torch(Cast(), (16, 24), keeps="pytorch-cpu", autocast="bfloat16")
+    with torch.autocast("cpu", torch.bfloat16):
+        held = Held(Cast().train(), (torch.zeros(16, 24),))
+    assert crossing(network) == pytest.approx(held.at_the_turn, rel=0.01)
+
+
 def test_a_loss_of_ones_own_is_part_of_the_network() -> None:
     labels = torch.zeros(16, dtype=torch.int64)
 

@@ -238,6 +238,7 @@ TIED: dict[str, Callable[[Any, Any], Any]] = {
     "of rows": lambda x, w: (x.flatten(0, 1) @ w.movedim(0, 1)).unflatten(0, x.shape[:2]),
     "einsum": lambda x, w: torch.einsum("btd, vd -> btv", x, w),
     "einsum of any axes": lambda x, w: torch.einsum("dv,...d->...v", w.T, x),
+    "capped": lambda x, w: 3.0 * torch.tanh((x @ w.T) / 3.0),
 }
 
 
@@ -264,7 +265,46 @@ def test_a_language_model_takes_steps_as_pytorch_does(tied: bool, head: str) -> 
     module = Language(tied, TIED[head])
     beside = beside_pytorch(module, torch.randint(0, 20, (3, 16)))
     block = ["conv", "attention", "conv", "join"]
-    kinds = ["embedding", "position", *block, *block, "layernorm", "conv", "pixel_softmax"]
-    assert beside.network.parameter_count + (24 - 16) * 8 == sum(weight.numel() for weight in module.parameters())
+    cap = ["scale", "tanh", "scale"] * (head == "capped")
+    kinds = ["embedding", "position", *block, *block, "layernorm", "conv", *cap, "pixel_softmax"]
+    count = beside.network.parameter_count + (24 - 16) * 8 - 20 * cap.count("scale")  # positions of 16 tokens
+    assert count == sum(weight.numel() for weight in module.parameters())
     assert [layer.kind for layer in beside.network.layers] == kinds
     assert beside.agrees, beside
+
+
+class Adapted(nn.Module):
+    """A frozen linear layer beside two small ones that learn (LoRA)."""
+
+    def __init__(self, base: Any) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.down, self.up = nn.Linear(8, 2, bias=False), nn.Linear(2, len(base.weight), bias=False)
+
+    def forward(self, x: Any) -> Any:
+        return self.base(x) + self.up(self.down(x)) * 4.0
+
+
+def adapted() -> nn.Module:
+    """A language model that is frozen but for its adapters and norm, as they are put in after it is loaded."""
+    module = Language()
+    module.requires_grad_(False)
+    module.norm.requires_grad_(True)
+    for block in module.blocks:
+        block.qkv, block.out = Adapted(block.qkv), Adapted(block.out)  # type: ignore[assignment]
+    return module
+
+
+def test_adapters_beside_a_frozen_base_learn_as_pytorchs_do() -> None:
+    torch.manual_seed(0)
+    module = adapted()
+    beside = beside_pytorch(module, torch.randint(0, 20, (3, 16)))
+    assert beside.agrees, beside
+    learnt = {name for name, weight in module.named_parameters() if weight.requires_grad}
+    network = beside.network
+    frozen = {parameter.weight.name for _, _, parameter in network.parameters() if parameter.frozen}
+    assert {first.source for name, first in network.initial.items() if name not in frozen} == learnt
+    as_pytorch = refimpl.networks.from_torch(module, torch.zeros(3, 16, dtype=torch.int64), keeps="pytorch")
+    assert {parameter.weight.name for _, _, parameter in as_pytorch.parameters() if not parameter.frozen} == learnt
+    for one in (network, as_pytorch):
+        assert refimpl.plan(one.trained_by("adamw"), "superneurons", "titan-x").simulate().seconds > 0
