@@ -229,6 +229,7 @@ class TorchTranslation:
         self.vmaps = torch_parts.Vmaps(torch)
         self._parameters = {*signature.inputs_to_parameters.values()}
         self._learnt: dict[Any, bool] = {}
+        self.trained: set[Any] = set()  #: nodes through which a gradient reaches a parameter
         self._name = torch_parts.Names()
         outputs: list[str] = []
         try:
@@ -237,6 +238,7 @@ class TorchTranslation:
                     self.constants[node] = exported.constants[lifted[node.name]]
                 elif node.op == "placeholder" and node.name in stored:
                     self.weights[node] = Weight(stored[node.name])
+                    self.trained |= {node} if stored[node.name] in self._parameters - self.frozen else set()
                     if node.name in signature.inputs_to_buffers:
                         self.constants[node] = self.state[stored[node.name]]
                 elif node.op == "placeholder" and node.name in signature.user_inputs:
@@ -254,6 +256,8 @@ class TorchTranslation:
 
     def _translate(self, node: Any) -> None:
         call = TorchCall(self, node)
+        if self.trained & {*node.all_input_nodes}:
+            self.trained.add(node)
         if call.operator == "_assert_tensor_metadata":  # the export's own check before a cast
             return
         if not call.inputs:  # it views a weight, or computes constants
@@ -727,6 +731,12 @@ def _repeat_interleave(call: TorchCall) -> Translated:
     return graph.view(lambda places: places.with_axis(axis, *places.axes[axis], Factor(IMAGE, times, 0)))
 
 
+def _detach(call: TorchCall) -> Translated:
+    if call.node in call.of.trained:
+        raise Unsupported("detach() cuts a gradient, which is not supported; freeze what is before it")
+    return "identity", {}
+
+
 PARTS = ("chunk", "split", "split_with_sizes", "tensor_split", "unbind")  #: have several outputs, which are views
 #: An operator that arranges numbers, and computes none.
 VIEWS: Mapping[str, Callable[[TorchCall], Translated]] = {
@@ -759,4 +769,4 @@ OPERATORS: Mapping[str, Callable[[TorchCall], Translated]] = {
     "mean": _global("average"), "amax": _global("max"), "dropout": _dropout, "add": _add, "mul": _mul,
     "pad": _pad,
     "constant_pad_nd": _pad, "softmax": _softmax, "log_softmax": _softmax,
-} | {**VIEWS} | {kind: graph.of_one_input(kind) for kind in graph.OF_ONE_INPUT.values()}  # fmt: skip
+} | {**VIEWS, "detach": _detach} | {kind: graph.of_one_input(kind) for kind in graph.OF_ONE_INPUT.values()}  # fmt: skip

@@ -228,7 +228,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {
     "other angles": (lambda: Block(rotary=ahead), ("rotary positions", "base")),
     "a product that is no attention": (lambda: Block(lambda q, k, v: q @ (k.mT @ v)), ("product", "attention")),
     "a factor that is not the usual": (lambda: Block(lambda q, k, v: usual(q * 2, k, v)), ("scale=1",)),
-    "a number times the maps": (lambda: Block(activation=lambda x: x * 2), ("mul", "queries and keys")),
     "dropped probabilities": (
         lambda: Block(lambda q, k, v: functional.dropout((q @ k.mT).softmax(-1), 0.1) @ v), ("dropout_p=0.1",),
     ),
