@@ -5,6 +5,7 @@ Nobody else keeps these maps if backward does not need them, or a plan has let t
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 from refimpl.importing.torch_module import Example, imported_torch, quiet
@@ -14,7 +15,7 @@ def kept_by_names(module: Any, example: Any, autocast: str | None = None) -> int
     """The most bytes that are alive while forward runs on fake tensors, where autograd keeps nothing.
 
     Args:
-        module: a `torch.nn.Module`.
+        module: a `torch.nn.Module`; what its forward changes of it is as before in the end.
         example: what it is called with, or the shape of that (`refimpl.networks.from_torch`).
         autocast: the name of a type of numbers.
 
@@ -26,26 +27,25 @@ def kept_by_names(module: Any, example: Any, autocast: str | None = None) -> int
     from refimpl.torch.meter import Meter
     from refimpl.torch.private import FakeTensorMode
 
-    its = Example.of(example)
+    its, numbers = Example.of(example), autocast and getattr(torch, autocast)
     state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     device = next((one.device.type for one in state.values()), "cpu")
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    kept = {part: (dict(vars(part)), dict(part._buffers)) for part in module.modules()}
+    drawn = random.getstate()
     hooks = torch.autograd.graph.saved_tensors_hooks(lambda tensor: None, lambda nothing: nothing)
+    casting = torch.autocast(device, numbers, enabled=autocast is not None)
     try:
-        with quiet(), as_it_trains(module, (), {}), torch.enable_grad(), mode:
-            fakes = {
-                name: torch.empty_strided(one.size(), one.stride(), dtype=one.dtype, device=one.device)
-                for name, one in state.items()
-            }
-            for name, one in state.items():
-                fakes[name].requires_grad_(one.requires_grad)
-            given = [torch.zeros(shape, dtype=getattr(torch, dtype), device=device) for shape, dtype in its.inputs]
-            named = {
-                name: torch.zeros(shape, dtype=getattr(torch, dtype), device=device) for name, shape, dtype in its.named
-            }
-            casting = torch.autocast(device, autocast and getattr(torch, autocast), enabled=autocast is not None)
-            with hooks, casting, Meter(()) as meter:
-                torch.func.functional_call(module, fakes, tuple(given), named)
+        with quiet(), as_it_trains(module, its.args, its.kwargs), FakeTensorMode(allow_non_fake_inputs=True):
+            fakes = {name: torch.empty_like(one).requires_grad_(one.requires_grad) for name, one in state.items()}
+            args, kwargs = its.zeros(torch, device)
+            with torch.enable_grad(), hooks, casting, Meter(()) as meter:
+                torch.func.functional_call(module, fakes, args, kwargs)
         return meter.peak
     except Exception:  # whatever the module's own code raises
         return None
+    finally:
+        random.setstate(drawn)
+        for part, (attributes, buffers) in kept.items():
+            vars(part).clear()
+            vars(part).update(attributes)
+            part._buffers.update(buffers)
