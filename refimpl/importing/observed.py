@@ -105,7 +105,7 @@ class Observed:
             casting = torch.autocast(self.device, autocast, enabled=autocast is not None)
             with hooks, casting, self._recorder, before, self._functions():
                 found = call()
-                self.script = script_with(self._recorder.lines, self.device, module)
+                self.script = script_with(self._recorder.lines, self.device, module, args, kwargs)
                 found = found if loss is None else _of(loss, found, module)
             with hooks, casting:
                 self._ends(found, found if outer_loss is None else self._run_loss(outer_loss, found, module))

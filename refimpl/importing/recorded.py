@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_unflatten
 
-from refimpl.torch.module_script import facts_of, shapes_of
+from refimpl.torch.module_script import facts_of, inputs_of, shapes_of
 from refimpl.torch.private import FakeTensorMode, TorchDispatchMode, fate_of, tie
 
 
@@ -97,12 +97,16 @@ def script_of(exported: Any, module: Any, autocast: Any = None) -> dict[str, Any
             runner.run(*map(fake, given), enable_io_processing=False)
     except (NotImplementedError, RuntimeError, TypeError, ValueError):
         return {}
-    return script_with(recorder.lines, kind, module)
+    values = {node.name: node.meta.get("val") for node in given}
+    args, kwargs = tree_unflatten([values.get(name) for name in signature.user_inputs], exported.call_spec.in_spec)
+    return script_with(recorder.lines, kind, module, args, kwargs)
 
 
-def script_with(lines: list[list[Any]], device: str, module: Any) -> dict[str, Any]:
-    """A script of these operators."""
-    return {"torch": torch.__version__, "device": device, "module": shapes_of(module), "operators": [*lines]}
+def script_with(lines: list[list[Any]], device: str, module: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """A script of these operators, of a module that was called so."""
+    inputs = {name: [*map(int, one.shape)] for name, one in inputs_of(module, args, kwargs).items()}
+    about = {"torch": torch.__version__, "device": device, "module": shapes_of(module), "inputs": inputs}
+    return about | {"operators": [*lines]}
 
 
 class _Nodes(torch.fx.Interpreter):  # type: ignore[misc]

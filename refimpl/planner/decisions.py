@@ -59,7 +59,6 @@ def decisions(program: Program) -> dict[str, Any]:
         "budget": program.budget,
         "resident": program.network.resident_bytes,
         "script": network.script,
-        "inputs": [[[*layer.shape], layer.y.dtype] for layer in network.data],
         "maps": {
             tensor.name: {
                 "bytes": tensor.nbytes,

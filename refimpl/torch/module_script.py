@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 import torch
+from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from refimpl.torch.planned_error import PlannedError
 from refimpl.torch.step_orders import NodeOrders, Order, StepOrders
@@ -82,6 +84,16 @@ def shapes_of(module: Any) -> str:
     state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     lines = [f"{name} {tuple(one.shape)}" for name, one in sorted(state.items())]
     return f"{zlib.crc32(chr(10).join(lines).encode()):08x}"
+
+
+def inputs_of(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors that a module is called with, by its own names for them, as in "x" and "batch['image']"."""
+    try:
+        given = {**signature(module.forward).bind(*args, **kwargs).arguments}
+    except (TypeError, ValueError):  # the module says what is wrong
+        given = {**{f"argument {place}": one for place, one in enumerate(args)}, **kwargs}
+    leaves, _ = tree_flatten_with_path(given)
+    return {f"{first.key}{keystr(rest)}": one for (first, *rest), one in leaves if isinstance(one, torch.Tensor)}
 
 
 class Entry:

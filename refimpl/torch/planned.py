@@ -10,16 +10,19 @@ plan can be carried out where nothing else is installed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache, wraps
 from importlib import import_module
 from typing import Any
 
 import torch
 
-from refimpl.torch.module_script import entries_of, script_in, shapes_of
+from refimpl.torch.module_script import entries_of, inputs_of, script_in, shapes_of
 from refimpl.torch.paths import Paths
 from refimpl.torch.planned_error import PlannedError
+from refimpl.torch.private import hooks_are_free, not_compiled
 from refimpl.torch.reporting import report
 from refimpl.torch.step_orders import read_plan
 from refimpl.torch.transfers import Transfers, transfers_for
@@ -30,7 +33,11 @@ OWN = ("last", "lean", "orders", "training", "_paths", "_transfers")
 
 
 class Planned(torch.nn.Module):
-    """Trains as `module` does, bit for bit, and holds what the plan says."""
+    """Trains as `module` does, bit for bit, and holds what the plan says.
+
+    It is no instance of the module's class, as a `DistributedDataParallel` is none: that is `module`.  What it has not
+    itself is read from there, and written there.
+    """
 
     def __init__(self, module: Any, plan: Any, lean: bool = False, transfers: Transfers | None = None) -> None:
         """Args:
@@ -43,8 +50,11 @@ class Planned(torch.nn.Module):
             PlannedError: the plan is for another module.
         """
         super().__init__()
+        kind = type(module).__name__
         if not isinstance(module, torch.nn.Module):
-            raise PlannedError(f"{type(module).__name__} is not a torch.nn.Module")
+            raise PlannedError(f"{kind} is not a torch.nn.Module")
+        if any(hasattr(weight, "device_mesh") for weight in module.parameters()):
+            raise PlannedError(f"{kind} is sharded; shard what is planned: fully_shard(Planned(module, plan))")
         object.__setattr__(self, "module", module)  # not a child: the names in state_dict stay as they are
         for name in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
             object.__setattr__(self, name, getattr(module, name))
@@ -54,12 +64,14 @@ class Planned(torch.nn.Module):
         self._paths: Paths | None = None
         self.last: Iteration | None = None  #: of the latest forward pass in training that was watched
         self._check(script_in(self.orders.plan))
+        classes: Any = type(self), type(module)
+        object.__setattr__(self, "__class__", _called_as(*classes))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's outputs."""
-        if not self.module.training or not torch.is_grad_enabled():
+        if not (self.module.training and torch.is_grad_enabled() and hooks_are_free()):
             return self.module(*args, **kwargs)
-        self._check_shapes([*args, *kwargs.values()])
+        self._check_inputs(args, kwargs)
         if self._paths is None:
             self._paths = Paths(entries_of(self._script(args, kwargs), self.orders, self.lean))
         if self.last is not None and not self.lean and not self.orders.ordered:
@@ -75,8 +87,10 @@ class Planned(torch.nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in OWN:
             object.__setattr__(self, name, value)
-        else:
+        elif name.startswith("_") or hasattr(torch.nn.Module, name) or not hasattr(self.module, name):
             super().__setattr__(name, value)
+        else:
+            setattr(self.module, name, value)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -86,6 +100,15 @@ class Planned(torch.nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "last": None, "_paths": None, "_transfers": None}
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.state_dict(*args, **kwargs)
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        self.module._load_from_state_dict(*args)
+
+    def __reduce__(self) -> Any:
+        return _empty, (self._own, type(self.module)), self.__getstate__()
 
     def extra_repr(self) -> str:
         plan = self.orders.plan
@@ -117,19 +140,16 @@ class Planned(torch.nn.Module):
                 "has other weights or shapes; plan again for this module"
             )
 
-    def _check_shapes(self, given: list[Any]) -> None:
-        """The planned shapes, or smaller ones."""
-        wanted = [tuple(shape) for shape, _ in self.orders.plan["inputs"]]
-        found = [tuple(value.shape) for value in given if isinstance(value, torch.Tensor)]
-        alike = [
-            len(one) == len(other) and all(0 < a <= b for a, b in zip(one, other, strict=True))
-            for one, other in zip(found, wanted, strict=False)
-        ]
-        if len(found) != len(wanted) or not all(alike):
-            raise PlannedError(
-                f"the plan is for inputs of {', '.join(map(_times, wanted))}, or fewer; got "
-                f"{', '.join(map(_times, found)) or 'no tensor'}: plan again for that"
-            )
+    def _check_inputs(self, args: Any, kwargs: Any) -> None:
+        """The planned shapes, or smaller ones; tensors that the plan does not know are the module's own matter."""
+        planned = script_in(self.orders.plan).get("inputs", {})
+        for name, one in inputs_of(self.module, args, kwargs).items():
+            most = planned.get(name, one.shape)
+            if len(one.shape) != len(most) or any(map(operator.gt, one.shape, most)):
+                raise PlannedError(
+                    f"{name} is {_times(one.shape)}, and the plan is for {_times(most)} or less: plan again for the "
+                    "largest batch and the longest sequence"
+                )
 
     def report(self, meter: Any = None) -> str:
         """What the latest iteration held and moved, beside the plan's prediction, as a table.
@@ -140,5 +160,17 @@ class Planned(torch.nn.Module):
         return report(self, meter)
 
 
-def _times(shape: tuple[int, ...]) -> str:
-    return "×".join(map(str, shape)) or "no tensor"
+@cache
+def _called_as(own: Any, kind: Any) -> Any:
+    """The class of planned modules whose forward has the signature of this kind's; a compiler leaves it alone."""
+    forward = wraps(kind.forward, updated=())(not_compiled(own.forward))
+    return type(own.__name__, (own,), {"forward": forward, "_own": own, "__module__": own.__module__})
+
+
+def _empty(own: Any, kind: Any) -> Any:
+    """Before its state is read from a file."""
+    return torch.nn.Module.__new__(_called_as(own, kind))
+
+
+def _times(shape: Sequence[int]) -> str:
+    return "×".join(map(str, shape)) or "a number"

@@ -19,12 +19,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
     "TESTED", "BeforeAutograd", "FakeTensor", "FakeTensorMode", "TorchDispatchMode", "Watch", "as_below_autograd",
-    "count_together", "fate_of", "tie", "unwatched", "users_of",
+    "count_together", "fate_of", "gather", "hooks_are_free", "not_compiled", "tie", "unwatched", "users_of",
 ]  # fmt: skip
 
 TESTED = ("2.13",)  #: versions of PyTorch that the tests were run with
 
 unwatched = torch._C._DisableTorchDispatch  #: inside, no mode sees an operator
+not_compiled = torch._disable_dynamo  #: as torch.compiler.disable, which imports the compiler at once
 
 
 class BeforeAutograd(SchemaCheckMode):
@@ -77,6 +78,12 @@ def as_below_autograd(recording: bool) -> Iterator[None]:
         yield
 
 
+def hooks_are_free() -> bool:
+    """Whether nothing around has hooks on saved tensors, as `checkpoint` has, or forbids them, as torch.func does."""
+    autograd = torch._C._autograd
+    return autograd._saved_tensors_hooks_is_enabled() and autograd._top_saved_tensors_default_hooks(False) is None
+
+
 def fate_of(storage: Any) -> Any:
     """What was tied to a storage; None: nothing."""
     found = storage.__dict__.get("_fate")
@@ -93,6 +100,15 @@ def count_together(one: Any, other: Any) -> bool:
     before = one._version
     torch.autograd.graph.increment_version(other)
     return bool(one._version != before)
+
+
+def gather(module: Any, weight: Any) -> None:
+    """The weights of the part that a weight belongs to are there again, where `fully_shard` has freed them."""
+    for part in module.modules():
+        groups = part._get_fsdp_state()._fsdp_param_groups if hasattr(part, "unshard") else ()
+        its = [one._unsharded_param.untyped_storage()._cdata for group in groups for one in group.fsdp_params]
+        if weight.untyped_storage()._cdata in its:
+            part.unshard()
 
 
 def users_of(storage: Any) -> int:

@@ -14,7 +14,7 @@ from weakref import ref
 import torch
 
 from refimpl.torch.module_script import Facts
-from refimpl.torch.private import as_below_autograd
+from refimpl.torch.private import as_below_autograd, gather
 from refimpl.torch.values import StorageValue, StridedView
 
 
@@ -208,6 +208,8 @@ class NodeCalls:
                         f"{self.node} has to run again, and a tensor that it reads has changed since forward: "
                         "update the weights after backward"
                     )
+                if source.numel() and not source.untyped_storage().nbytes():
+                    gather(self.iteration.module, source)
                 return source
             if call.overwrites and source == call.overwrites[0]:
                 tensor = view.tensor(own)

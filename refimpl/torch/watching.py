@@ -79,7 +79,7 @@ class Iteration(Watch):
                 spare.free()
         if self.strayed is not None:
             self.strayed.align()
-        self._given, self._module = {one.untyped_storage()._cdata for one in given}, module
+        self._given, self.module = {one.untyped_storage()._cdata for one in given}, module
         self._count()
         return out
 
@@ -103,7 +103,7 @@ class Iteration(Watch):
     @property
     def held(self) -> int:
         """Bytes on the device at the end of forward, those of weights, statistics and the batch left out."""
-        state = (*self._module.parameters(), *self._module.buffers())
+        state = (*self.module.parameters(), *self.module.buffers())
         fixed = {one.untyped_storage()._cdata for one in state} | self._given
         return self._held + sum(nbytes for key, nbytes, _ in self._kept if key not in fixed)
 

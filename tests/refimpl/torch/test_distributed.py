@@ -1,4 +1,4 @@
-"""`DistributedDataParallel` around a planned module: two processes, the gradients of plain PyTorch."""
+"""`DistributedDataParallel` and `fully_shard` around a planned module: two processes, the bits of plain PyTorch."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import refimpl
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-from tests.refimpl.torch.trained_modules import SHAPE, Branches, program_of
+from torch import nn  # noqa: E402
+
+from tests.refimpl.torch.trained_modules import SHAPE, Branches, program_of  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
 
@@ -42,15 +45,71 @@ distributed.destroy_process_group()
 print("the same bits")
 """
 
+SHARDED = """
+import copy, sys
+import torch
+from torch import distributed
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from refimpl.torch import DeferredTransfers, Planned
+from tests.refimpl.torch.test_distributed import Blocks
+
+rank, store, plan = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+distributed.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=2)
+mesh = init_device_mesh("cpu", (2,))
+torch.manual_seed(0)
+module, found = Blocks().train(), []
+x = torch.randn(16, 32, generator=torch.Generator().manual_seed(rank))
+for planned in (None, Planned(copy.deepcopy(module), plan, transfers=DeferredTransfers())):
+    model = planned or module
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)  # whose weights are freed after its forward
+    fully_shard(model, mesh=mesh)
+    optimiser = torch.optim.AdamW(model.parameters(), 1e-2)
+    for _ in range(3):
+        model(x).square().mean().backward()
+        optimiser.step()
+        optimiser.zero_grad()
+    found.append([weight.full_tensor() for weight in model.parameters()])
+assert planned.last.recomputed
+assert all(map(torch.equal, *found))
+distributed.destroy_process_group()
+print("the same bits")
+"""
+
+
+class Blocks(nn.Module):
+    """Norms and GELUs run again in backward, and read the weights of blocks whose turn has not come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32), nn.LayerNorm(32))
+            for _ in range(4)
+        )
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+CASES: dict[str, tuple[str, Any, tuple[int, ...]]] = {
+    "DistributedDataParallel": (PROCESS, Branches, SHAPE),
+    "fully_shard": (SHARDED, Blocks, (16, 32)),
+}
+
 
 @pytest.mark.slow
-def test_two_processes_train_as_plain_pytorch_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes_train_as_plain_pytorch_does(name: str, tmp_path: Path) -> None:
+    code, made, shape = CASES[name]
     plan = tmp_path / "plan.json"
-    program = program_of(refimpl.networks.from_torch(Branches().train(), SHAPE), "superneurons")
+    program = program_of(refimpl.networks.from_torch(made().train(), shape, keeps="pytorch-cpu"), "superneurons")
     plan.write_text(json.dumps(program.decisions()), encoding="utf-8")
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", PROCESS, str(rank), str(tmp_path / "store"), str(plan)],
+            [sys.executable, "-c", code, str(rank), str(tmp_path / "store"), str(plan)],
             cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         for rank in range(2)

@@ -22,7 +22,7 @@ from torch.nn import functional  # noqa: E402
 from refimpl.torch import Meter, Planned, PlannedError  # noqa: E402
 from refimpl.torch.values import StorageValue  # noqa: E402
 from tests.messages import raises_naming  # noqa: E402
-from tests.refimpl.torch.trained_modules import POLICIES, SHAPE, Beside, Branches, penalised, program_of, same  # noqa: E402
+from tests.refimpl.torch.trained_modules import POLICIES, SHAPE, Beside, Branches, program_of, same  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
 
@@ -54,71 +54,10 @@ def nothing_left() -> Iterator[None]:
         gc.enable()
 
 
-def retained(beside: Beside, model: Any) -> Any:
-    loss = functional.cross_entropy(model(beside.x), beside.y)
-    loss.backward(retain_graph=True)
-    loss.backward()
-    return loss
-
-
-def smaller(beside: Beside, model: Any) -> Any:
-    loss = functional.cross_entropy(model(beside.x[:5]), beside.y[:5])
-    loss.backward()
-    return loss
-
-
-def two_forwards(beside: Beside, model: Any) -> Any:
-    loss = functional.cross_entropy(model(beside.x), beside.y)
-    loss = loss + functional.cross_entropy(model(beside.x.flip(0)), beside.y)
-    loss.backward()
-    return loss
-
-
-def accumulated(beside: Beside, model: Any) -> Any:
-    beside.plain(model)
-    return beside.plain(model)
-
-
-def autocast(beside: Beside, model: Any) -> Any:
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = functional.cross_entropy(model(beside.x), beside.y)
-    loss.backward()
-    return loss
-
-
-def channels_last(beside: Beside, model: Any) -> Any:
-    loss = functional.cross_entropy(model(beside.x.to(memory_format=torch.channels_last)), beside.y)
-    loss.backward()
-    return loss
-
-
-def without_gradients(beside: Beside, model: Any) -> Any:
-    with torch.no_grad():
-        model(beside.x)
-    model.eval()
-    model(beside.x)
-    model.train()
-    return beside.plain(model)
-
-
-LOOPS = (
-    Beside.plain, retained, smaller, two_forwards, accumulated, autocast, channels_last, penalised, without_gradients,
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
-def test_the_bits_of_plain_pytorch(beside: Beside, planned: dict[str, Planned], loop: Any) -> None:
-    def step(model: Any) -> Any:
-        return loop(beside, model)
-
-    right = beside.iteration(step, beside.module)
-    for policy, model in planned.items():
-        assert same(right, beside.iteration(step, model)), policy
-
-
 def test_plans_move_and_recompute(beside: Beside, planned: dict[str, Planned]) -> None:
+    right = beside.iteration(beside.plain, beside.module)
     for policy, model in planned.items():
-        beside.iteration(beside.plain, model)
+        assert same(right, beside.iteration(beside.plain, model)), policy
         assert model.last is not None
         out, back = model.last.moved()
         counts = model.orders.plan["predicted"]
@@ -169,43 +108,6 @@ def test_import_and_plan_in_one_call(beside: Beside) -> None:
         getattr(refimpl.torch, "plam")  # noqa: B009
 
 
-class Interrupting:
-    """A hook that stops."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise self.error
-
-
-@pytest.mark.parametrize("error", [RuntimeError("out of memory"), KeyboardInterrupt()], ids=["exception", "Ctrl-C"])
-@pytest.mark.parametrize("policy", ["vdnn-all", "superneurons"])
-def test_an_iteration_that_is_stopped_leaves_nothing(
-    beside: Beside, planned: dict[str, Planned], policy: str, error: BaseException
-) -> None:
-    model = planned[policy]
-    right = beside.iteration(beside.plain, beside.module)
-    stop = beside.module.a[1].register_forward_hook(Interrupting(error))
-    try:
-        with pytest.raises(type(error)):
-            beside.iteration(beside.plain, model)
-    finally:
-        stop.remove()
-    error.__traceback__ = None  # which holds the frames of forward, and their maps
-    assert same(right, beside.iteration(beside.plain, model))
-
-    weight = beside.module.a[1].weight
-    hook = weight.register_hook(Interrupting(error))
-    try:
-        with pytest.raises(type(error)):
-            beside.iteration(beside.plain, model)
-    finally:
-        hook.remove()
-    error.__traceback__ = None
-    assert same(right, beside.iteration(beside.plain, model))
-
-
 def test_a_change_of_a_saved_tensor_is_an_error_as_in_pytorch() -> None:
     class Wrong(nn.Module):
         def __init__(self) -> None:
@@ -224,17 +126,6 @@ def test_a_change_of_a_saved_tensor_is_an_error_as_in_pytorch() -> None:
                 model(x).sum().backward()
 
 
-def test_a_part_in_eval_mode_trains_as_in_pytorch(beside: Beside, planned: dict[str, Planned]) -> None:
-    beside.module.norms[1].eval()
-    try:
-        right = beside.iteration(beside.plain, beside.module)
-        for policy, model in planned.items():
-            for _ in range(3):
-                assert same(right, beside.iteration(beside.plain, model)), policy
-    finally:
-        beside.module.norms[1].train()
-
-
 def test_bad_input_is_one_line(beside: Beside, planned: dict[str, Planned], network: Any, tmp_path: Path) -> None:
     program = program_of(network, "superneurons")
     other = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 14 * 14, 10))
@@ -242,8 +133,8 @@ def test_bad_input_is_one_line(beside: Beside, planned: dict[str, Planned], netw
         with raises_naming(PlannedError, "has other weights or shapes"):
             Planned(wrong, program)
     model = planned["superneurons"]
-    for shape in ((8, 3, 24, 24), (9, 3, 16, 16), (0, 3, 16, 16)):
-        with raises_naming(PlannedError, "the plan is for inputs of 8×3×16×16"):
+    for shape in ((8, 3, 24, 24), (9, 3, 16, 16), (3, 16, 16)):
+        with raises_naming(PlannedError, f"x is {'×'.join(map(str, shape))}, and the plan is for 8×3×16×16 or less"):
             model(torch.zeros(shape))
     with raises_naming(PlannedError, "not a torch.nn.Module"):
         Planned("module", program)

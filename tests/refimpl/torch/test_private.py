@@ -84,3 +84,22 @@ def test_what_is_compiled_inside_runs_compiled() -> None:
     with Seen():
         assert torch.equal(compiled(torch.ones(3)), torch.ones(3).sin().cos())
     assert private.Watch.ignore_compile_internals() and not private.Watch._should_skip_dynamo()
+
+
+def test_hooks_of_others_are_seen() -> None:
+    assert private.hooks_are_free()
+    with torch.autograd.graph.save_on_cpu():
+        assert not private.hooks_are_free()
+    with torch.autograd.graph.disable_saved_tensors_hooks("not here"):
+        assert not private.hooks_are_free()
+    assert private.hooks_are_free()
+
+
+def test_a_compiler_does_not_look_into_a_function() -> None:
+    @private.not_compiled
+    def compiled() -> bool:
+        return bool(torch.compiler.is_compiling())
+
+    found = torch.compile(lambda x: x * (2.0 if compiled() else 1.0), backend="eager")(torch.ones(1))
+    torch.compiler.reset()
+    assert found == 1.0
