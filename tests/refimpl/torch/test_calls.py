@@ -25,12 +25,19 @@ X = torch.randn(8, 12, 32, generator=torch.Generator().manual_seed(1))
 Y = torch.randint(0, 10, (8, 12), generator=torch.Generator().manual_seed(2))
 
 
+class Part(nn.Linear):
+    """A part of the user's own, that can be compiled."""
+
+    def forward(self, input: Any) -> Any:
+        return functional.linear(input, self.weight, self.bias)
+
+
 class Classifier(nn.Module):
     """With the names of inputs that networks here have, too."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.a, self.b, self.labels = nn.Linear(32, 64), nn.Linear(64, 64), nn.Linear(64, 10)
+        self.a, self.b, self.labels = nn.Linear(32, 64), Part(64, 64), nn.Linear(64, 10)
         self.drop = nn.Dropout(0.2)
         self.temperature, self.calls = 1.0, 0
 
@@ -199,19 +206,20 @@ def test_copies_are_planned_modules_of_their_own(module: Any, decisions: Any) ->
         assert other.last is not None and other.last is not model.last
 
 
-@pytest.mark.parametrize("around", [False, True], ids=["the model", "a function around"])
-def test_a_compiler_leaves_it_alone(module: Any, decisions: Any, around: bool) -> None:
+@pytest.mark.parametrize("what", ["the model", "a function around", "a part"])
+def test_a_compiler_leaves_it_alone(module: Any, decisions: Any, what: str) -> None:
     model = Planned(module, decisions)
-
+    if what == "a part":
+        module.b.compile(backend="aot_eager")
     right = bits(module, X, Y)
     try:
         for _ in range(2):
             torch.manual_seed(3)
             module.zero_grad()
-            if around:
+            if what == "a function around":
                 loss = torch.compile(lambda x: model(x, Y) * 1.0, backend="aot_eager")(X)
             else:
-                loss = torch.compile(model, backend="aot_eager")(X, Y)
+                loss = (torch.compile(model, backend="aot_eager") if what == "the model" else model)(X, Y)
             loss.backward()
             assert alike(right, [loss.detach(), *(weight.grad for weight in module.parameters())])
             assert model.last is not None and model.last.recomputed

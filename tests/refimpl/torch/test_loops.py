@@ -73,7 +73,7 @@ def trained(
     Args:
         model: what is trained.
         given: batches.
-        every: so many of them are accumulated.
+        every: the number of them that are accumulated.
         optimiser: of the model's parameters (None: AdamW).
         limit: what is done to the gradients before a step.
         set_to_none: how the gradients are cleared.
