@@ -1,6 +1,6 @@
-"""What Python's names keep while a module's forward runs: `x` in `y = self.conv(x)` is alive until it is named anew.
+"""What Python's names keep while forward runs: `x` in `y = self.conv(x)` is alive until it is the name of another map.
 
-Nobody else keeps these maps if backward does not need them, or a plan has let them go.
+Nothing else keeps these maps if backward does not need them, or a plan has let them go.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ SHAPE = (1024, 256)  # 1 MiB
 
 
 class OneName(nn.Module):
-    """Each map is named anew."""
+    """One name for each map in turn."""
 
     def __init__(self) -> None:
         super().__init__()
