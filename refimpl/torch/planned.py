@@ -98,9 +98,6 @@ class Planned(torch.nn.Module):
         except AttributeError:
             return getattr(self.__dict__["module"], name)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "last": None, "_paths": None, "_transfers": None}
-
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         return self.module.state_dict(*args, **kwargs)
 
@@ -108,7 +105,8 @@ class Planned(torch.nn.Module):
         self.module._load_from_state_dict(*args)
 
     def __reduce__(self) -> Any:
-        return _empty, (self._own, type(self.module)), self.__getstate__()
+        state = {**self.__dict__, "last": None, "_paths": None, "_transfers": None}
+        return _empty, (self._own, type(self.module)), state
 
     def extra_repr(self) -> str:
         plan = self.orders.plan

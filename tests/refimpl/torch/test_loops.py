@@ -263,6 +263,15 @@ def _(model: Any, module: Any) -> Any:
     return [one.clone() for one in found] + trained(model)
 
 
+@loop("a norm in eval mode between")
+def _(model: Any, module: Any) -> Any:
+    found = trained(model)
+    module.norms[1].eval()
+    found += trained(model, batches(1) * 3)
+    module.norms.train()
+    return found + trained(model)
+
+
 @loop("freezing between")
 def _(model: Any, module: Any) -> Any:
     found = trained(model)

@@ -219,14 +219,6 @@ def hooked(step: int, module: Any) -> None:
         module.a.register_forward_hook(lambda part, given, out: out * 0.5)
 
 
-def frozen(step: int, module: Any) -> None:
-    module.a.requires_grad_(step % 2 == 0)
-
-
-def in_eval(step: int, module: Any) -> None:
-    module.norm.train(step % 2 == 0)
-
-
 def writing(step: int, module: Any) -> None:
     module.writes_data = True
 
@@ -242,8 +234,8 @@ CASES = {
     "EMA buffer": Case(RunningMean), "buffer changed twice": Case(ChangedTwice), "spectral_norm": Case(Spectral),
     "gradient reversal": Case(Reversing), "straight-through": Case(Rounding), "temperature": Case(Net, annealed),
     "dropout.p": Case(Net, scheduled), "LayerDrop": Case(LayerDrop, leaves_out), "replaced": Case(Net, replaced),
-    "weight_norm": Case(Net, parametrised), "hooks": Case(Net, hooked), "frozen weights": Case(Net, frozen),
-    "a part in eval mode": Case(Net, in_eval), "checkpoint": Case(Checkpointed),
+    "weight_norm": Case(Net, parametrised), "hooks": Case(Net, hooked),
+    "checkpoint": Case(Checkpointed),
     "reentrant checkpoint": Case(ReentrantCheckpointed, needs_gradient=True), ".data": Case(DataWritten, writing),
     "views": Case(Views),
 }  # fmt: skip
