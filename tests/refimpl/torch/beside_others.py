@@ -1,7 +1,7 @@
 """Plans beside what PyTorch's users have to save memory, in one run: peak, bytes moved, bits, processor time.
 
     python -m tests.refimpl.torch.beside_others               # all models, and the table into the page
-    python -m tests.refimpl.torch.beside_others resnet18      # one model, printed only
+    python -m tests.refimpl.torch.beside_others decoder       # one model, printed only
 
 | way | what it is |
 | --- | --- |
@@ -35,15 +35,16 @@ import refimpl
 from refimpl.report.markdown import markdown_table, put_between
 from refimpl.torch import Meter, Planned, Transfers
 from refimpl.torch.transfers import storage_bytes
-from tests.refimpl.torch.small_models import at_half, beside, mib
+from tests.refimpl.torch.todays_models import Decoder, ViT, encoder, images, words
+from tests.refimpl.torch.todays_table import at_half, mib
 from tests.refimpl.torch.trained_modules import Beside
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "in_pytorch.md"
-#: Model → its blocks, by the names of the lists that hold them.
-BLOCKS = {
-    "resnet18": ("layer1", "layer2", "layer3", "layer4"),
-    "mobilenet_v2": ("features",),
-    "GPT2LMHeadModel": ("transformer.h",),
+#: Model → how it is made with a batch, and the list of its blocks ("": itself).
+MODELS: dict[str, tuple[Callable[[], tuple[Any, ...]], str]] = {
+    "convolutions": (lambda: (encoder(10).train(), images()), ""),
+    "ViT": (lambda: (ViT(rate=0.0).train(), images()), "blocks"),
+    "decoder": (lambda: (Decoder().train(), words(), words()), "blocks"),
 }
 PLANS = ("vdnn-all", "superneurons", "accudnn", "combined, effort=10")
 LEAST_BYTES = 1024  #: that torchtune offloads
@@ -92,9 +93,8 @@ class HostHooks:
 
 
 @contextmanager
-def checkpointed(module: Any, lists: tuple[str, ...]) -> Iterator[None]:
-    """Every block of these lists runs under `torch.utils.checkpoint`."""
-    blocks = [block for name in lists for block in module.get_submodule(name)]
+def checkpointed(blocks: Any) -> Iterator[None]:
+    """Each of these blocks runs under `torch.utils.checkpoint`."""
     own = [block.forward for block in blocks]
     for block, forward in zip(blocks, own, strict=True):
         block.forward = partial(checkpoint, forward, use_reentrant=False)
@@ -139,9 +139,15 @@ def compiled(module: Any, meter_of: Callable[[], AbstractContextManager[Any]], s
     return run
 
 
+def beside(name: str) -> Beside:
+    torch.manual_seed(0)
+    return Beside(*MODELS[name][0]())
+
+
 def rows_of(name: str) -> list[list[str]]:
     """The rows of the table."""
     pair = beside(name)
+    blocks = pair.module.get_submodule(MODELS[name][1])
     module, state = pair.module, {id(one) for one in (*pair.module.parameters(), *pair.module.buffers())}
     meters: list[Meter] = []  #: the one that counts now
 
@@ -151,7 +157,7 @@ def rows_of(name: str) -> list[list[str]]:
     saving, tuned = Transfers(), Transfers()
     ways = [
         Way("plain PyTorch", module),
-        Way("checkpoint", module, partial(checkpointed, module, BLOCKS[name])),
+        Way("checkpoint", module, partial(checkpointed, blocks)),
         Way("save_on_cpu", module, HostHooks(saving), saving),
         Way("OffloadActivations", module, HostHooks(tuned, LEAST_BYTES, frozenset(state)), tuned),
         Way("activation_memory_budget 0.5", compiled(module, meter, 0.5), counted_inside=True),
@@ -230,7 +236,7 @@ def page(rows: dict[str, list[list[str]]]) -> str:
 
 def main(arguments: list[str]) -> None:
     torch.set_num_threads(1)
-    made = page({name: rows_of(name) for name in arguments or BLOCKS})
+    made = page({name: rows_of(name) for name in arguments or MODELS})
     print(made)
     if not arguments:
         PAGE.write_text(put_between(PAGE.read_text(encoding="utf-8"), "beside others", made), encoding="utf-8")
