@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -42,8 +43,12 @@ from refimpl.report.comparison import Compared
 from refimpl.report.tables import bytes_of, compare_table
 from refimpl.report.uncounted import uncounted
 from refimpl.report.will_it_fit import CONTEXT, Need, budget_of, moves, need, usable_bytes
+from refimpl.studies.transformers.yardsticks import YARDSTICKS, blocks
 from refimpl.text import size
 
+#: What users of PyTorch have: a checkpoint around each block between two maps that everything passes through.
+CHECKPOINT = "checkpoint-per-block"
+LABELS = {"baseline": "your module", CHECKPOINT: "checkpoint per block"}
 NOT_RUN = "Copies on CUDA (streams, events, pinned memory) were never run on a GPU; docs/in_pytorch.md says what was."
 
 
@@ -63,7 +68,8 @@ def add(parser: Parser) -> None:
     parser.add_argument("--batch", type=whole(), metavar="N", help="what the function is called with (default: 32)")
     parser.add_argument(
         "--policy", metavar="SETUP", dest="wanted",
-        help='the setup to carry out, as in accudnn or "vdnn-all, join=no" (default: the fastest that fits)',
+        help='the setup to carry out: accudnn or "vdnn-all, join=no", or checkpoint-per-block (default: the fastest '
+        "that fits)",
     )  # fmt: skip
     parser.add_argument(
         "--autocast", choices=("bfloat16", "float16"), help="forward runs under torch.autocast (default: it does not)"
@@ -102,11 +108,14 @@ def run(options: argparse.Namespace) -> int:
     else:
         budget = budget_bytes(options.budget, network, machine)
         answer = Answer(need(plain, named), budget)
-    groups = groups_of(options)
+    names = names_of(options, network)
+    groups = groups_of(options, names)
     with progress("planning", len(groups)) as advance:
         found = [row(group, (), network, machine, budget, options, advance) for group in groups]
     programs = [program for _, _, program in found]
-    wanted = place_wanted(options)
+    rows = [replace(one, name=LABELS.get(name, one.name)) for name, (one, _, _) in zip(names, found, strict=True)]
+    documents = [one | {"setup": name} for name, (_, one, _) in zip(names, found, strict=True)]
+    wanted = None if options.wanted is None else names.index(options.wanted)
     needs = [need(one, named) if one else None for one in programs]
     if wanted is None and answer.fits != "yes":
         sure = [one if its and its.most <= answer.room else None for one, its in zip(programs, needs, strict=True)]
@@ -114,23 +123,23 @@ def run(options: argparse.Namespace) -> int:
     else:
         place = wanted or 0
     program = None if place is None else programs[place]
-    name = "" if place is None else groups[place].setups[0].name
-    asked = groups if wanted is None else [groups[wanted]]
+    name = "" if place is None else names[place]
+    asked = {one: group for one, group in zip(names, groups, strict=True) if options.wanted in (None, one)}
     why = "" if program else what_would(network, machine, budget, asked)
     if answer.fits != "yes":
-        answer.do += policies(place, programs, needs, groups, plain)
+        answer.do += policies(place, programs, needs, names, plain)
         answer.do += others(options, describe, machine, answer, network, named) if wanted is None else []
     lines = lines_of(example, options.out or "plan.json")
     if program and out:
         replace_text(out, json.dumps(program.decisions()) + "\n")
     assumed = assumptions(options, network)
     if options.json:
-        document = document_of(name, program, [one for _, one, _ in found], lines, options.out, why)
+        document = document_of(name, program, documents, lines, options.out, why)
         print_json({"answer": answer.document(), "assumed": assumed} | document)
     else:
         wrapped(f"{answer}.")
         say("")
-        show([one for one, _, _ in found], [one for _, one, _ in found], network, machine, budget, options, assumed)
+        show(rows, documents, network, machine, budget, options, assumed)
         if program:
             explain(name, program, lines, options)
     if why:
@@ -211,7 +220,7 @@ class Answer:
     @staticmethod
     def _words(one: Mapping[str, Any]) -> str:
         if "policy" in one:
-            return f"--policy {one['policy']} ({one['need']}, {one['slow_down']:.2f} × the time)"
+            return f"--policy {shlex.quote(one['policy'])} ({one['need']}, {one['slow_down']:.2f} × the time)"
         return f"--batch {one['batch']}" if "batch" in one else f"--autocast {one['autocast']}: {one['need']}"
 
     def document(self) -> dict[str, Any]:
@@ -227,7 +236,7 @@ def policies(
     chosen: int | None,
     programs: Sequence[Program | None],
     needs: Sequence[Need | None],
-    groups: Sequence[PaperGroup],
+    names: Sequence[str],
     plain: Program,
 ) -> list[dict[str, Any]]:
     """The policy to take: that which was chosen, or the fastest, if it holds less than the module as it is."""
@@ -236,7 +245,7 @@ def policies(
     if place is None or (program := moving[place]) is None:
         return []
     slow_down = program.planned_seconds / plain.planned_seconds
-    return [{"policy": groups[place].setups[0].name, "need": needs[place], "slow_down": slow_down}]
+    return [{"policy": names[place], "need": needs[place], "slow_down": slow_down}]
 
 
 def others(
@@ -275,27 +284,25 @@ def others(
 # -- the policies ------------------------------------------------------------------------------------------------------
 
 
-def groups_of(options: argparse.Namespace) -> list[PaperGroup]:
-    """A row for every preset; one for --policy comes before them if it is no preset."""
-    texts = [options.wanted] * (options.wanted is not None and options.wanted not in PRESETS) + [*PRESETS]
+def names_of(options: argparse.Namespace, network: Network) -> list[str]:
+    """The table's rows: --policy, if it is none of them, the presets, and what `torch.utils.checkpoint` does."""
+    known = [*PRESETS, *[CHECKPOINT] * bool(blocks(network))]
+    return [options.wanted] * (options.wanted not in (None, *known)) + known
+
+
+def groups_of(options: argparse.Namespace, names: Sequence[str]) -> list[PaperGroup]:
+    """The setup of each row."""
     groups = []
-    for text in texts:
+    for name in names:
         try:
-            setup = resolve.setup_named(options, *parse(text))
+            setup = resolve.setup_named(options, *parse(YARDSTICKS["per block"] if name == CHECKPOINT else name))
         except SetupError as error:
-            if text == options.wanted:
+            if name == options.wanted:
                 raise
-            groups.append(PaperGroup([], refused=((text, error),)))
+            groups.append(PaperGroup([], refused=((name, error),)))
             continue
         groups.append(PaperGroup([with_effort(setup, options)]))
     return groups
-
-
-def place_wanted(options: argparse.Namespace) -> int | None:
-    """The row of --policy."""
-    if options.wanted is None:
-        return None
-    return [*PRESETS].index(options.wanted) if options.wanted in PRESETS else 0
 
 
 def fastest(programs: Sequence[Program | None]) -> int | None:
@@ -304,17 +311,17 @@ def fastest(programs: Sequence[Program | None]) -> int | None:
     return min(able)[1] if able else None
 
 
-def what_would(network: Network, machine: Machine, budget: int, groups: Sequence[PaperGroup]) -> str:
+def what_would(network: Network, machine: Machine, budget: int, groups: Mapping[str, PaperGroup]) -> str:
     """Why there is nothing to carry out, and the least budget with which there is.
 
     Args:
         network, machine, budget: what was planned.
-        groups: that were planned: all rows, or that of --policy.
+        groups: that were planned, by their names: all rows, or that of --policy.
     """
-    setups = [setup for group in groups for setup in group.setups if not isinstance(setup, Combined)]
-    enough = [(nbytes, setup.name) for setup in setups if (nbytes := least(network, setup, machine))]
+    setups = [(name, one) for name, group in groups.items() for one in group.setups if not isinstance(one, Combined)]
+    enough = [(nbytes, name) for name, setup in setups if (nbytes := least(network, setup, machine))]
     alone = len(groups) == 1
-    why = f"{groups[0].setups[0].name} does not fit" if alone else "no preset fits"
+    why = f"{next(iter(groups))} does not fit" if alone else "no preset fits"
     if not enough:
         return f"within {size(budget)} {why}: take {'another policy' if alone else 'a smaller batch'}"
     nbytes, name = min(enough)

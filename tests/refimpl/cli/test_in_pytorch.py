@@ -53,6 +53,16 @@ def deep(batch):
     return nn.Sequential(*parts, nn.Linear(256, 8)), (batch, 256)
 
 
+class Residual(nn.Sequential):
+    def forward(self, x):
+        return x + super().forward(x)
+
+
+def of_blocks(batch):
+    blocks = [Residual(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 16)) for _ in range(4)]
+    return nn.Sequential(nn.Linear(16, 16), *blocks, nn.Linear(16, 4)), (batch, 16)
+
+
 class Branching(nn.Module):
     def __init__(self, asks):
         super().__init__()
@@ -188,6 +198,17 @@ def test_what_does_not_fit_is_told_what_to_do(refimpl: Command, file: str) -> No
         assert json.loads(refimpl(*again, *QUICK[2:]).out)["answer"]["fits"] == fits
 
 
+def test_a_checkpoint_around_each_block_is_a_row(refimpl: Command, file: str) -> None:
+    """Its plan keeps the inputs of four blocks and of two layers around them, and the output."""
+    asked = ("torch", f"{file}:of_blocks", "--batch", 64, "--budget", "1GiB", *QUICK)
+    said = refimpl(*asked, "--policy", "checkpoint-per-block", "--json")
+    assert said.status == 0, said.err
+    document = json.loads(said.out)
+    assert [one["setup"] for one in document["presets"]] == [*PRESETS, "checkpoint-per-block"]
+    assert document["chosen"] == "checkpoint-per-block" and document["predicted"]["held"] <= 64 * 4 * (6 * 16 + 4)
+    assert lacks(refimpl(*asked).out, "your module", "checkpoint per", "Chosen: baseline") == []
+
+
 def test_loss_autocast_and_optimiser_are_counted(refimpl: Command, file: str) -> None:
     """An optimiser keeps as many bytes of each weight as of PyTorch's; a loss is a function of the file, or ours."""
 
@@ -217,8 +238,8 @@ def test_loss_autocast_and_optimiser_are_counted(refimpl: Command, file: str) ->
         (["{}:network"], "str is not a torch.nn.Module"),
         (["{}:broken"], "KeyError: 'weights'"),
         (["{}:of_two", "--batch", "4"], "takes no batch"),
-        (["{}:of_values"], "line 41, in forward"),
-        (["{}:of_shapes"], "line 41, in forward"),
+        (["{}:of_values"], "line 51, in forward"),
+        (["{}:of_shapes"], "line 51, in forward"),
         (["{}:make", "--loss", "lossof"], "has no function 'lossof', and there is no loss 'lossof'"),
         (["{}:make", "--optimiser", "adagrad"], "There are: sgd, adamw, adam."),
         (["{}:make", "--policy", "vdnnn"], "vdnn"),
