@@ -79,9 +79,10 @@ def as_below_autograd(recording: bool) -> Iterator[None]:
 
 
 def hooks_are_free() -> bool:
-    """Whether nothing around has hooks on saved tensors, as `checkpoint` has, or forbids them, as torch.func does."""
-    autograd = torch._C._autograd
-    return autograd._saved_tensors_hooks_is_enabled() and autograd._top_saved_tensors_default_hooks(False) is None
+    """Whether nothing around has hooks on saved tensors, as `checkpoint` has, or lets a tensor stand for others."""
+    autograd, stack = torch._C._autograd, torch._C._functorch.peek_interpreter_stack()  # of torch.func
+    free = autograd._saved_tensors_hooks_is_enabled() and autograd._top_saved_tensors_default_hooks(False) is None
+    return stack is None and free
 
 
 def fate_of(storage: Any) -> Any:

@@ -501,6 +501,15 @@ def _(model: Any, module: Any) -> Any:
     return [*torch.func.grad(loss)(weights).values(), *trained(model)]
 
 
+@loop("torch.func.jvp and vmap")
+def _(model: Any, module: Any) -> Any:
+    torch.func.replace_all_batch_norm_modules_(module)
+    module.drop.p = 0.0
+    out = torch.func.vmap(lambda x: model(x))(torch.stack([X, X.flip(0)]))
+    out.square().sum().backward()
+    return [out.detach(), *torch.func.jvp(lambda x: model(x), (X,), (X.flip(0),)), *trained(model)]
+
+
 # -- what is around it -------------------------------------------------------------------------------------------------
 
 

@@ -92,7 +92,13 @@ def test_hooks_of_others_are_seen() -> None:
         assert not private.hooks_are_free()
     with torch.autograd.graph.disable_saved_tensors_hooks("not here"):
         assert not private.hooks_are_free()
+    torch.func.vmap(lambda x: _not_free() * x)(torch.ones(2))
     assert private.hooks_are_free()
+
+
+def _not_free() -> float:
+    assert not private.hooks_are_free()
+    return 1.0
 
 
 def test_a_compiler_does_not_look_into_a_function() -> None:
