@@ -37,7 +37,7 @@ assert "vdnn-all" in said.getvalue()
 open(sys.argv[1], "w").write("def make(batch):\\n    return None, None\\n")
 with contextlib.redirect_stderr(io.StringIO()) as said:
     assert main(["torch", sys.argv[1] + ":make"]) == 2
-assert said.getvalue().count("\\n") == 1 and "pip install torch" in said.getvalue(), said.getvalue()
+assert said.getvalue().count("\\n") == 1 and "pip install 'refimpl[torch]'" in said.getvalue(), said.getvalue()
 assert sys.modules["torch"] is None
 print("planned")
 """
