@@ -147,6 +147,7 @@ class Observed:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
             try:
                 with torch.enable_grad(), FlopCounterMode(display=False) as counter, Meter(()) as meter:
+                    counter.mod_tracker.__exit__()  # its hooks on modules call operators
                     self._counts = _Counts(counter, meter)
                     torch.func.functional_call(Whole(), {f"module.{name}": fake for name, fake in fakes.items()}, ())
             finally:
@@ -206,10 +207,10 @@ class Observed:
         """An operator is called, by the module or inside a function of the user's own."""
         if self._now is not None:
             self._reads(self._now, (args, kwargs), is_inside=True)
-            return func(*args, **kwargs)
+            return as_with_numbers(func, args, kwargs)
         seen = self._begins(func._schema.name.partition("::")[2], (args, kwargs))
         seen.factors = [key for one in args[:2] for key in self.keys_of(one)[:1]]
-        out = func(*args, **kwargs)
+        out = as_with_numbers(func, args, kwargs)
         self._ran(seen, changed_by(func, args, kwargs), out)
         return out
 
@@ -403,6 +404,15 @@ def _has_storage(tensor: Any) -> bool:
     except (NotImplementedError, RuntimeError):
         return False
     return True
+
+
+def as_with_numbers(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call an operator.  Without numbers PyTorch computes `one_hot` in another way, which keeps other maps."""
+    if func is not torch.ops.aten.one_hot.default or len(args) < 2 or args[1] < 1:
+        return func(*args, **kwargs)
+    of, classes = args
+    made = torch.zeros((*of.shape, classes), dtype=of.dtype, device=of.device)
+    return made.scatter_(-1, of.unsqueeze(-1), 1)
 
 
 def changed_by(func: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:

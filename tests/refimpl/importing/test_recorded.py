@@ -12,10 +12,12 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
+from torch.nn.utils import parametrizations  # noqa: E402
 
 import refimpl  # noqa: E402
 from refimpl.importing.observed import script_here  # noqa: E402
 from refimpl.importing.recorded import as_it_trains  # noqa: E402
+from refimpl.torch.private import Watch  # noqa: E402
 
 
 class Mixed(nn.Module):
@@ -49,6 +51,31 @@ def test_operators_and_what_they_make() -> None:
     assert lines["mul.Tensor"] == ("dropout", ["dropout"], None)
     assert lines["topk.default"] == ("topk", ["topk", 64], None)
     assert found["device"] == "cpu" and found["torch"] == torch.__version__
+
+
+class Classes(nn.Module):
+    """Numbers as classes, each a row with a one; and a layer that is called with a weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = parametrizations.spectral_norm(nn.Linear(6, 6))
+
+    def forward(self, x: Any) -> Any:
+        return self.fc(functional.one_hot(x.argmax(-1), 6).float())
+
+
+def test_operators_are_those_that_run_on_numbers() -> None:
+    module, x, ran = Classes().train(), torch.randn(4, 6), []
+
+    class Names(Watch):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            ran.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    with Names():
+        module(x)
+    looks = {"aten.aminmax.default", "aten._local_scalar_dense.default"}  # at numbers, whether they are classes
+    assert [name for name, *_ in script(module)["operators"]] == [name for name in ran if name not in looks]
 
 
 def test_a_script_follows_from_operators_and_shapes_alone() -> None:
