@@ -271,6 +271,16 @@ def test_the_readmes_table_its_picture_the_demo_and_the_tour_agree(capsys: pytes
 
 
 @pytest.mark.slow
+def test_what_a_decoder_holds_is_what_others_measured_on_a_gpu() -> None:
+    pytest.importorskip("torch")
+    rivals = script("rivals")
+    rows = {row[0]: row[1:3] for row in rivals.resident_rows() if row[0].startswith("8 ×")}
+    assert len(rows) == 2 and all(theirs == ours for theirs, ours in rows.values())
+    page = (ROOT / "docs" / "related.md").read_text(encoding="utf-8")
+    assert all(f"| {asked} | {theirs} | {ours} |" in page for asked, (theirs, ours) in rows.items())
+
+
+@pytest.mark.slow
 def test_the_page_about_a_module_of_ones_own_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Followed as written: the file is saved, and every command below it runs."""
     page = ROOT / "docs" / "slots" / "index.md"
