@@ -8,7 +8,9 @@ import pytest
 
 import refimpl
 from refimpl.machine import MACHINES, here
+from refimpl.network import NetworkError
 from refimpl.report.will_it_fit import Need, budget_of, moves, need, usable_bytes
+from tests.messages import raises_naming
 
 torch = pytest.importorskip("torch")
 
@@ -53,9 +55,9 @@ class Branching(OneName):
         return x if x.sum() > 0 else -x
 
 
-def taken(module: Any, run: Any, transfers: Any = None) -> int:
+def taken(module: Any, run: Any, transfers: Any = None, shape: Any = SHAPE) -> int:
     """The most bytes of an iteration, without weights and the optimiser's states, which are there before it."""
-    optimiser, x = torch.optim.AdamW(module.parameters(), foreach=True), torch.randn(SHAPE)
+    optimiser, x = torch.optim.AdamW(module.parameters(), foreach=True), torch.randn(shape)
     for _ in range(3):
         with Meter((), transfers) as meter:
             run(x).sum().backward()
@@ -80,6 +82,28 @@ def test_a_run_takes_from_the_least_to_the_most(made: Any) -> None:
         assert found.predicted <= measured * 1.001 and measured <= found.most
         assert found.most <= need(program).most
     assert named is not None and named // MIB == (7 if made is SixNames else 3)
+
+
+def test_the_optimisers_step_is_in_the_range() -> None:
+    """Of two rows the weights' gradients are the peak; the step has as many bytes of temporaries."""
+    module, shape = OneName(), (2, 256)
+    program = refimpl.plan(refimpl.networks.from_torch(module, shape, keeps="pytorch-cpu"), "baseline", "h100")
+    found, resident = need(program, kept_by_names(module, shape)), program.network.resident_bytes
+    learnt = sum(one.nbytes for one in module.parameters())
+    assert found.predicted - resident < 1.1 * learnt
+    assert 2 * learnt <= taken(module, module, shape=shape) <= found.most - resident < 2.1 * learnt + 32 * MIB
+
+
+def test_a_plan_in_python_has_the_same_arguments() -> None:
+    module = nn.Linear(256, 8)
+    asked = {"machine": "rtx-3060", "loss": "softmax", "optimiser": "sgd:momentum=0", "autocast": "bfloat16"}
+    program = refimpl.torch.plan(module, SHAPE, "baseline", **asked)
+    assert program.budget == budget_of(program) and program.network.layers[0].y.dtype == "bfloat16"
+    assert not [one for one in program.network.resident if one.kind == "momentum"]
+    with raises_naming(NetworkError, "there is no optimiser 'adagrad'", "sgd:momentum=0"):
+        refimpl.torch.plan(module, SHAPE, optimiser="adagrad")
+    with raises_naming(NetworkError, "there is no loss 'hinge'"):
+        refimpl.torch.plan(module, SHAPE, loss="hinge")
 
 
 def test_names_are_unknown_where_a_module_asks_for_values() -> None:
