@@ -213,7 +213,7 @@ class _Description:
         maps = sum(key in self.holder for key in seen.reads)
         weights = sum(key in self.observed.state for key in seen.reads)
         if operator in KINDS:
-            wide = operator == "linear" and maps and seen.axes > 2
+            wide = operator == "linear" and maps and len(seen.shape) > 2
             return "conv" if wide else KINDS[operator]  # of every position, as a convolution of one by one
         if operator in ("cat", "concat") and maps == 1 and not weights:  # of one map, or of several parts of one
             return "concat"

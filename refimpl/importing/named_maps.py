@@ -5,7 +5,6 @@ Nothing else keeps these maps if backward does not need them, or a plan has let 
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 from refimpl.importing.torch_module import Example, imported_torch, quiet
@@ -30,8 +29,6 @@ def kept_by_names(module: Any, example: Any, autocast: str | None = None) -> int
     its, numbers = Example.of(example), autocast and getattr(torch, autocast)
     state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     device = next((one.device.type for one in state.values()), "cpu")
-    kept = {part: (dict(vars(part)), dict(part._buffers)) for part in module.modules()}
-    drawn = random.getstate()
     hooks = torch.autograd.graph.saved_tensors_hooks(lambda tensor: None, lambda nothing: nothing)
     casting = torch.autocast(device, numbers, enabled=autocast is not None)
     try:
@@ -43,9 +40,3 @@ def kept_by_names(module: Any, example: Any, autocast: str | None = None) -> int
         return meter.peak
     except Exception:  # whatever the module's own code raises
         return None
-    finally:
-        random.setstate(drawn)
-        for part, (attributes, buffers) in kept.items():
-            vars(part).clear()
-            vars(part).update(attributes)
-            part._buffers.update(buffers)

@@ -11,16 +11,16 @@ PyTorch's own counts of operations, and for the gradients that are handed on wit
 from __future__ import annotations
 
 import inspect
-import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 from weakref import finalize
 
 import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -29,7 +29,7 @@ from refimpl.importing.recorded import Recorder, as_it_trains, script_with
 from refimpl.network.layer import NetworkError
 from refimpl.network.operation import Storage
 from refimpl.torch.meter import Meter
-from refimpl.torch.private import BeforeAutograd, FakeTensor, FakeTensorMode
+from refimpl.torch.private import BeforeAutograd, FakeTensor, FakeTensorMode, functions_called_by
 
 Key = int  #: of a storage
 
@@ -49,8 +49,9 @@ class Seen:
     overwrites: list[Key] = field(default_factory=list)
     saves: dict[Key, None] = field(default_factory=dict)
     outputs: list[Key] = field(default_factory=list)
-    axes: int = 0  #: of its first output
+    shape: tuple[int, ...] = ()  #: of its first output
     learns: bool = False
+    hides: str = ""  #: why its gradient is not that of its operators; empty: it is
     forward_flops: int = 0
     backward_flops: int = 0
     forward_levels: tuple[int, ...] = ()  #: bytes that it takes while it runs, each time before it frees some
@@ -103,7 +104,7 @@ class Observed:
             before = BeforeAutograd(self._node)
             hooks = torch.autograd.graph.saved_tensors_hooks(self._save, lambda tensor: tensor)
             casting = torch.autocast(self.device, autocast, enabled=autocast is not None)
-            with hooks, casting, self._recorder, before, self._functions():
+            with hooks, casting, self._recorder, before, functions_called_by(self._function):
                 found = call()
                 self.script = script_with(self._recorder.lines, self.device, module, args, kwargs)
                 found = found if loss is None else _of(loss, found, module)
@@ -115,11 +116,8 @@ class Observed:
     def _iterate(
         self, module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], run: Callable[[Callable[[], Any]], None]
     ) -> None:  # fmt: skip
-        """Run with the module on fake tensors; all that this changes of it is as before in the end."""
-        kept = {part: (dict(vars(part)), dict(part._buffers)) for part in module.modules()}
-        gradients = [(one, one.grad) for one in module.parameters()]
+        """Run with the module on fake tensors."""
         paths = {part: path for path, part in module.named_modules()}
-        drawn = random.getstate()
 
         class Whole(torch.nn.Module):  # type: ignore[misc]
             """The iteration, so that the fakes are the module's in backward, too: a checkpoint runs parts again."""
@@ -139,25 +137,16 @@ class Observed:
 
         hooks = torch.nn.modules.module
         with as_it_trains(module, args, kwargs), ExitStack() as stack:
-            stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+            stack.enter_context(FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True, allow_non_fake_inputs=True))
             fakes = self._fakes(module)
             args, kwargs = self._given(module, args, kwargs)
             stack.callback(hooks.register_module_forward_pre_hook(begins).remove)
             stack.callback(hooks.register_module_forward_hook(over, always_call=True).remove)
             stack.enter_context(torch.compiler.set_stance("force_eager"))
-            try:
-                with torch.enable_grad(), FlopCounterMode(display=False) as counter, Meter(()) as meter:
-                    counter.mod_tracker.__exit__()  # its hooks on modules call operators
-                    self._counts = _Counts(counter, meter)
-                    torch.func.functional_call(Whole(), {f"module.{name}": fake for name, fake in fakes.items()}, ())
-            finally:
-                random.setstate(drawn)
-                for part, (attributes, buffers) in kept.items():
-                    vars(part).clear()
-                    vars(part).update(attributes)
-                    part._buffers.update(buffers)
-                for one, gradient in gradients:
-                    one.grad = gradient
+            with FlopCounterMode(display=False) as counter, Meter(()) as meter:
+                counter.mod_tracker.__exit__()  # its hooks on modules call operators
+                self._counts = _Counts(counter, meter)
+                torch.func.functional_call(Whole(), {f"module.{name}": fake for name, fake in fakes.items()}, ())
 
     # -- what is there before ------------------------------------------------------------------------------------------
 
@@ -214,24 +203,16 @@ class Observed:
         self._ran(seen, changed_by(func, args, kwargs), out)
         return out
 
-    @contextmanager
-    def _functions(self) -> Iterator[None]:
-        """An `autograd.Function` is one node: it has one backward."""
-        own = torch.autograd.Function.__dict__["apply"]
-
-        def apply(function: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._now is not None:
-                return own.__func__(function, *args, **kwargs)
-            seen = self._begins(function.__name__, (args, kwargs))
-            out = own.__func__(function, *args, **kwargs)
-            self._ran(seen, (), out)
-            return out
-
-        torch.autograd.Function.apply = classmethod(apply)
-        try:
-            yield
-        finally:
-            torch.autograd.Function.apply = own
+    def _function(self, function: Any, run: Callable[[], Any], args: Any) -> Any:
+        """An `autograd.Function` is called; it is one node, as it has one backward."""
+        if self._now is not None:
+            return run()
+        seen = self._begins(function.__name__, args)
+        out = run()
+        self._ran(seen, (), out)
+        if not function.__module__.startswith("torch."):
+            seen.hides = "is an autograd.Function"
+        return out
 
     def _key(self, tensor: Any) -> Key:
         storage = tensor.untyped_storage()
@@ -287,7 +268,10 @@ class Observed:
         seen.makes = list(dict.fromkeys(key for key in (*seen.outputs, *seen.saves) if key in new))
         seen.overwrites = [key for key in self.keys_of(list(changed)) if key not in self.state]
         its = tensors_in(made)
-        seen.learns, seen.axes = any(one.requires_grad for one in its), its[0].dim() if its else 0
+        seen.learns = any(one.requires_grad for one in its)
+        seen.shape = tuple(map(int, its[0].shape)) if its else ()
+        if not torch.is_grad_enabled() and any(seen.reads.values()) and its and its[0].is_floating_point():
+            seen.hides = "runs under torch.no_grad, and reads what learns"
         if seen.makes or seen.overwrites:
             seen.saves |= self._saved
             self._saved = {}

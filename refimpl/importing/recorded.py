@@ -1,20 +1,21 @@
-"""A module's script: what PyTorch runs of it below autograd, seen on fake tensors as its export runs node by node.
+"""A module's script: what PyTorch runs of it below autograd, seen on fake tensors, node by node.
 
 `refimpl.torch.module_script` says what a script is, and reads it where a plan is carried out.
 """
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_leaves
 
 from refimpl.torch.module_script import facts_of, inputs_of, shapes_of
-from refimpl.torch.private import FakeTensorMode, TorchDispatchMode, fate_of, tie
+from refimpl.torch.private import TorchDispatchMode, fate_of, tie
 
 
 def _masks_in_training(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
@@ -33,7 +34,7 @@ def _masks_in_training(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[s
 def as_it_trains(
     module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], exports: bool = False
 ) -> Iterator[None]:  # fmt: skip
-    """The module in train mode.
+    """The module in train mode; all that a run changes of it is as before in the end.
 
     Args:
         module: any.
@@ -43,8 +44,10 @@ def as_it_trains(
     masks = sys.modules.get("transformers.masking_utils")
     stand_ins = {name: one for name, one in _masks_in_training(args, kwargs).items() if hasattr(masks, name)}
     own = {name: getattr(masks, name) for name in stand_ins}
-    modes = {part: part.training for part in module.modules()}
-    configs: list[Any] = [getattr(part, "config", None) for part in modes if exports]
+    kept = {part: (dict(vars(part)), dict(part._parameters), dict(part._buffers)) for part in module.modules()}
+    gradients = [(one, one.grad) for one in module.parameters()]
+    drawn = random.getstate()
+    configs: list[Any] = [getattr(part, "config", None) for part in kept if exports]
     caching = {id(config): config for config in configs if getattr(config, "use_cache", False) is True}.values()
     try:
         module.train()
@@ -55,51 +58,18 @@ def as_it_trains(
         with torch.set_grad_enabled(not exports):
             yield
     finally:
+        random.setstate(drawn)
+        for part, (attributes, parameters, buffers) in kept.items():
+            vars(part).clear()
+            vars(part).update(attributes)
+            part._parameters.update(parameters)
+            part._buffers.update(buffers)
+        for one, gradient in gradients:
+            one.grad = gradient
         if masks is not None:
             vars(masks).update(own)
-        for part, mode in modes.items():
-            part.training = mode
         for config in caching:
             config.use_cache = True
-
-
-def script_of(exported: Any, module: Any, autocast: Any = None) -> dict[str, Any]:
-    """The script of an export, as plain values that JSON can hold; empty: it does not run on fake tensors.
-
-    Args:
-        exported: what `torch.export` has made of the module.
-        module: that was exported.
-        autocast: a type of numbers, as in `torch.bfloat16` (None: as the module has them).
-    """
-    signature = exported.graph_signature
-    state = dict(module.named_parameters(remove_duplicate=False))
-    fakes: dict[Any, Any] = {}
-
-    def fake(node: Any) -> Any:
-        value = node.meta.get("val")
-        real = state.get(signature.inputs_to_parameters.get(node.name))
-        if not isinstance(value, torch.Tensor):
-            return value
-        if real is None or real not in fakes:
-            made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-            fakes[node if real is None else real] = made.requires_grad_(real is not None and real.requires_grad)
-        return fakes[node if real is None else real]
-
-    given = [node for node in exported.graph.nodes if node.op == "placeholder"]
-    kinds = {value.device.type for node in given if isinstance(value := node.meta.get("val"), torch.Tensor)}
-    kind = (kinds - {"cpu"} or {"cpu"}).pop()
-    casting = torch.autocast(kind, dtype=autocast, enabled=autocast is not None)
-    recorder = Recorder()
-    hooks = torch.autograd.graph.saved_tensors_hooks(recorder.saved, lambda tensor: tensor)
-    try:
-        with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), casting, hooks:
-            runner = _Nodes(exported.graph_module, recorder)
-            runner.run(*map(fake, given), enable_io_processing=False)
-    except (NotImplementedError, RuntimeError, TypeError, ValueError):
-        return {}
-    values = {node.name: node.meta.get("val") for node in given}
-    args, kwargs = tree_unflatten([values.get(name) for name in signature.user_inputs], exported.call_spec.in_spec)
-    return script_with(recorder.lines, kind, module, args, kwargs)
 
 
 def script_with(lines: list[list[Any]], device: str, module: Any, args: Any, kwargs: Any) -> dict[str, Any]:
@@ -107,24 +77,6 @@ def script_with(lines: list[list[Any]], device: str, module: Any, args: Any, kwa
     inputs = {name: [*map(int, one.shape)] for name, one in inputs_of(module, args, kwargs).items()}
     about = {"torch": torch.__version__, "device": device, "module": shapes_of(module), "inputs": inputs}
     return about | {"operators": [*lines]}
-
-
-class _Nodes(torch.fx.Interpreter):  # type: ignore[misc]
-    """Runs the nodes of an export, each under the recorder."""
-
-    def __init__(self, graph_module: Any, recorder: Recorder) -> None:
-        super().__init__(graph_module)
-        self.recorder = recorder
-
-    def run_node(self, n: Any) -> Any:
-        if n.op != "call_function":
-            return super().run_node(n)
-        if "_assert_tensor_metadata" in str(n.target):
-            return None
-        with self.recorder, torch.set_grad_enabled("out" not in n.kwargs):  # which autograd does not take
-            out = super().run_node(n)
-        self.recorder.ran(n.name, out)
-        return out
 
 
 class StorageRecord:

@@ -88,12 +88,11 @@ def from_torch(
                 raise NetworkError(why)
             return as_pytorch(module, its, output, loss, "pytorch", why=why)
         try:
-            exported = exported_module(module, its)
+            graph = graph_of(module, exported_module(module, its), *its.alone)
         except NetworkError as error:
             if keeps == "own" or output is not None or isinstance(loss, Mapping):
                 raise
             return as_pytorch(module, its, output, loss, "pytorch", why=str(error))
-        graph = graph_of(module, exported, *its.alone)
         try:
             return built(graph, its.alone[0][0], output, loss)
         except NetworkError as error:

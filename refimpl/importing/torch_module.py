@@ -200,6 +200,34 @@ def quiet() -> Iterator[None]:
             handler.setLevel(level)
 
 
+def _as_called(module: Any, exported: Any) -> tuple[dict[str, str], dict[str, Any]]:
+    """Node of an export → the operator that the module calls there, and the module's script.
+
+    Raises:
+        NoKernel: the module has a gradient that is not that of its operators, and an export does not say so.
+    """
+    from refimpl.importing.observed import Observed
+
+    observed = Observed(module, *exported.example_inputs)
+    for seen in observed.seen:
+        if seen.hides:
+            where = f"{seen.path}: " if seen.path else ""
+            raise graph.NoKernel(f"{where}{seen.operator} {seen.hides}; our own kernels would not have its gradient")
+    found, waiting = {}, iter(observed.seen)
+    for node in exported.graph.nodes:
+        if node.op == "placeholder":
+            found[node.name] = node.name
+        elif node.op == "call_function":  # an export leaves out what nobody reads
+            value = node.meta.get("val")
+            value = value[0] if isinstance(value, tuple | list) and value else value
+            shape = tuple(getattr(value, "shape", ()))
+            its = next((one for one in waiting if (one.operator, one.shape) == (operator_of(node), shape)), None)
+            if its is None:
+                return {}, {}
+            found[node.name] = its.name
+    return found, observed.script
+
+
 class Weight(NamedTuple):
     """A parameter or a buffer, and views of it."""
 
@@ -211,8 +239,6 @@ class TorchTranslation:
     """The graph of one module."""
 
     def __init__(self, torch: Any, module: Any, exported: Any, shape: tuple[int, ...], dtype: str) -> None:
-        from refimpl.importing.recorded import script_of
-
         signature = exported.graph_signature
         stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
         self.torch, self.batch = torch, shape[0]
@@ -231,6 +257,7 @@ class TorchTranslation:
         self._learnt: dict[Any, bool] = {}
         self.trained: set[Any] = set()  #: nodes through which a gradient reaches a parameter
         self._name = torch_parts.Names()
+        self._called, script = _as_called(module, exported)
         outputs: list[str] = []
         try:
             for node in exported.graph.nodes:
@@ -252,7 +279,7 @@ class TorchTranslation:
         finally:
             self.vmaps.close()
         self.graph = Graph(type(module).__name__, "PyTorch", "", shape, self.nodes, outputs, dtype)
-        self.graph.script = script_of(exported, module)
+        self.graph.script = script
 
     def _translate(self, node: Any) -> None:
         call = TorchCall(self, node)
@@ -274,7 +301,7 @@ class TorchTranslation:
         else:
             made = translated(name, str(node.target), operator and guarded(operator), call)
         self.names[node] = made.name
-        self.made[made.name], made.origin = made, node.name
+        self.made[made.name], made.origin = made, self._called.get(node.name, "")
         self.nodes.append(made)
         if call.in_place:  # who reads its input from here on reads its output
             self.names[node.args[0]] = made.name

@@ -19,7 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
     "TESTED", "BeforeAutograd", "FakeTensor", "FakeTensorMode", "TorchDispatchMode", "Watch", "as_below_autograd",
-    "count_together", "fate_of", "gather", "hooks_are_free", "not_compiled", "tie", "unwatched", "users_of",
+    "count_together", "fate_of", "functions_called_by", "gather", "hooks_are_free", "not_compiled", "tie", "unwatched",
+    "users_of",
 ]  # fmt: skip
 
 TESTED = ("2.13",)  #: versions of PyTorch that the tests were run with
@@ -53,6 +54,21 @@ class BeforeAutograd(SchemaCheckMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         with torch._C._DisablePythonDispatcher():  # as it runs in training
             return self._call(func, args, kwargs or {})
+
+
+@contextmanager
+def functions_called_by(call: Callable[[Any, Callable[[], Any], Any], Any]) -> Iterator[None]:
+    """Whoever applies an `autograd.Function` calls this: with its class, what applies it, and its arguments."""
+    base = torch.autograd.function._SingleLevelFunction  # `Function.apply` itself may have other names by now
+
+    def apply(cls: Any, *args: Any) -> Any:
+        return call(cls, lambda: super(base, cls).apply(*args), args)
+
+    base.apply = classmethod(apply)
+    try:
+        yield
+    finally:
+        del base.apply
 
 
 class Watch(TorchDispatchMode):

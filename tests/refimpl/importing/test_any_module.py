@@ -388,6 +388,16 @@ class Between(Branching):
         return self.end(self.function(x))
 
 
+class Negated(torch.autograd.Function):  # type: ignore[name-defined,misc]
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return -gradient
+
+
 OF_VALUES: list[Callable[[Any], Any]] = [
     lambda x: x[x[:, 0].nonzero()[:, 0]],
     lambda x: x[x[:, 0] > 0],
@@ -406,10 +416,28 @@ def test_what_depends_on_values_is_refused_with_the_users_own_line_and_no_other_
     (torchs,) = [one for one in logger.handlers if type(one) is logging.StreamHandler]
     monkeypatch.setattr(torchs, "stream", sys.stderr)
     line = f"(test_any_module.py, line {function.__code__.co_firstlineno}, in <lambda>)"
+    if function is OF_VALUES[2] and keeps == "pytorch":  # a number that nothing of a plan depends on
+        assert refimpl.networks.from_torch(Between(function), (4, 4), keeps=keeps).layers[1].name == "mul"
+        return
     with raises_naming(NetworkError, "cannot follow Between", "a tensor's values", line) as caught:
         refimpl.networks.from_torch(Between(function), (4, 4), keeps=keeps)
     assert "\n" not in str(caught.value)
     assert capsys.readouterr().err == ""
+
+
+def test_our_own_kernels_refuse_a_gradient_that_an_export_does_not_say() -> None:
+    def without_gradient(x: Any) -> Any:
+        with torch.no_grad():
+            return functional.relu(x)
+
+    hidden = "relu runs under torch.no_grad", "Negated is an autograd.Function"
+    for function, what, learns in zip((without_gradient, Negated.apply), hidden, (False, True), strict=True):
+        module = nn.Sequential(nn.Linear(4, 4), Between(function))
+        with raises_naming(NetworkError, what):
+            refimpl.networks.from_torch(module, (4, 4), keeps="own")
+        network = refimpl.networks.from_torch(module, (4, 4))
+        assert what in network.cannot_run and network.layers[1].operation.learns == learns
+    assert not refimpl.networks.from_torch(Between(without_gradient), (4, 4)).cannot_run, "nothing before it learns"
 
 
 def test_pytorchs_warnings_of_an_export_are_not_heard(recwarn: pytest.WarningsRecorder) -> None:

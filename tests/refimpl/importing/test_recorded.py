@@ -94,6 +94,24 @@ def test_casts_of_autocast_are_operators() -> None:
     assert "aten._to_copy.default" in {name for name, *_ in network.script["operators"]}
 
 
+def test_our_own_layers_belong_to_the_same_operators() -> None:
+    """A network of ours leaves out what nobody reads."""
+
+    class Dead(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other = nn.Linear(6, 6), nn.Linear(6, 6)
+
+        def forward(self, x: Any) -> Any:
+            torch.relu(x)
+            return self.other(torch.relu(self.one(x)))
+
+    own, theirs = (refimpl.networks.from_torch(Dead(), (4, 6), keeps=keeps) for keeps in ("own", "pytorch"))
+    assert own.script == theirs.script
+    assert own.origins == {"linear": "one", "relu_1": "relu_2", "linear_1": "other"}
+    assert own.origins.items() <= theirs.origins.items()
+
+
 def test_a_module_without_a_script() -> None:
     class Raises(nn.Module):
         def forward(self, x: Any) -> Any:

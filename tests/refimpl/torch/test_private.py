@@ -109,3 +109,36 @@ def test_a_compiler_does_not_look_into_a_function() -> None:
     found = torch.compile(lambda x: x * (2.0 if compiled() else 1.0), backend="eager")(torch.ones(1))
     torch.compiler.reset()
     assert found == 1.0
+
+
+class Twice(torch.autograd.Function):  # type: ignore[name-defined,misc]
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x + x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient * 2
+
+
+def test_operators_are_seen_before_autograd_takes_them_apart_and_so_are_functions() -> None:
+    called, apply = [], Twice.apply
+
+    def call(func: Any, args: Any, kwargs: Any) -> Any:
+        called.append(str(func))
+        return func(*args, **kwargs)
+
+    def function(cls: Any, run: Any, args: Any) -> Any:
+        called.append(cls.__name__)
+        return run()
+
+    x, weight = torch.ones(2, 3, requires_grad=True), torch.ones(4, 3)
+    with Seen() as below, private.BeforeAutograd(call), private.functions_called_by(function):
+        y = apply(torch.nn.functional.linear(x, weight))
+    y.sum().backward()
+    assert called == ["aten.linear.default", "Twice", "aten.add.Tensor"]
+    assert below.names[:2] == ["aten.t.default", "aten.mm.default"] and "aten.add.Tensor" in below.names
+    assert torch.equal(x.grad, torch.full((2, 3), 8.0))
+    apply(x)
+    torch.relu(x)
+    assert len(called) == 3
