@@ -132,7 +132,7 @@ def run(options: argparse.Namespace) -> int:
     lines = lines_of(example, options.out or "plan.json")
     if program and out:
         replace_text(out, json.dumps(program.decisions()) + "\n")
-    assumed = assumptions(options, network)
+    assumed = assumptions(options, plain)
     if options.json:
         document = document_of(name, program, documents, lines, options.out, why)
         print_json({"answer": answer.document(), "assumed": assumed} | document)
@@ -183,12 +183,13 @@ def rule(options: argparse.Namespace) -> str:
     return f"{learner.name}:momentum=0" if learner.numbers.get("momentum") == 0 else str(learner.name)
 
 
-def assumptions(options: argparse.Namespace, network: Network) -> dict[str, str | None]:
+def assumptions(options: argparse.Namespace, plain: Program) -> dict[str, str | None]:
     """What the plans assume of the user's loop."""
-    types = sorted({tensor.dtype for tensor in network.resident if tensor.kind == "weight"})
+    types = sorted({tensor.dtype for tensor in plain.network.resident if tensor.kind == "weight"})
+    own = "its own loss" if all(one.name != "the loss" for one in uncounted(plain)) else None
     return {
         "optimiser": by_module.OPTIMISERS[rule(options)][1], "dtype": " and ".join(types),
-        "autocast": options.autocast, "loss": options.loss,
+        "autocast": options.autocast, "loss": options.loss or own,
     }  # fmt: skip
 
 

@@ -102,7 +102,7 @@ def _reserves(layers: Iterable[Layer]) -> list[Uncounted]:
 
 
 def _counts_its_loss(network: Network) -> bool:
-    """Whether the loss is part of what was exported, or was seen beside it."""
+    """Whether the module returns its loss, alone or beside others, or the loss was seen beside it."""
     end = network.layers[-1]
     seen = end.operation is not None and bool(end.operation.backward_levels)
-    return seen or [prod(x.shape) for x in end.inputs] == [1]
+    return seen or 1 in [prod(x.shape) for x in end.inputs]

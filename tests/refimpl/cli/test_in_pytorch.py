@@ -63,6 +63,16 @@ def of_blocks(batch):
     return nn.Sequential(nn.Linear(16, 16), *blocks, nn.Linear(16, 4)), (batch, 16)
 
 
+class OwnLoss(Product):
+    def forward(self, left, right):
+        out = super().forward(left, right)
+        return loss_of(out), out
+
+
+def of_loss():
+    return OwnLoss(), of_two()[1]
+
+
 class Branching(nn.Module):
     def __init__(self, asks):
         super().__init__()
@@ -212,8 +222,8 @@ def test_a_checkpoint_around_each_block_is_a_row(refimpl: Command, file: str) ->
 def test_loss_autocast_and_optimiser_are_counted(refimpl: Command, file: str) -> None:
     """An optimiser keeps as many bytes of each weight as of PyTorch's; a loss is a function of the file, or ours."""
 
-    def asked(*words: str) -> tuple[int, dict[str, Any]]:
-        again = ("torch", f"{file}:of_two", "--budget", "1GiB", "--policy", "baseline", "--json")
+    def asked(*words: str, of: str = "of_two") -> tuple[int, dict[str, Any]]:
+        again = ("torch", f"{file}:{of}", "--budget", "1GiB", "--policy", "baseline", "--json")
         found = json.loads(refimpl(*again, *words, *QUICK).out)
         return found["answer"]["need"]["predicted"], found["assumed"]
 
@@ -223,6 +233,7 @@ def test_loss_autocast_and_optimiser_are_counted(refimpl: Command, file: str) ->
     assert [size - sizes[0] for size in sizes] == [0, weights, 2 * weights, 2 * weights] and sizes[3] == asked()[0]
     own, named = asked("--loss", "loss_of"), asked("--loss", "softmax")
     assert own[0] == named[0] and named[1]["loss"] == "softmax"
+    assert asked(of="of_loss")[1]["loss"] == "its own loss"
     nbytes, assumed = asked("--autocast", "bfloat16")
     assert nbytes < sizes[3] and assumed == {
         "optimiser": "AdamW", "dtype": "float32", "autocast": "bfloat16", "loss": None,
@@ -238,8 +249,8 @@ def test_loss_autocast_and_optimiser_are_counted(refimpl: Command, file: str) ->
         (["{}:network"], "str is not a torch.nn.Module"),
         (["{}:broken"], "KeyError: 'weights'"),
         (["{}:of_two", "--batch", "4"], "takes no batch"),
-        (["{}:of_values"], "line 51, in forward"),
-        (["{}:of_shapes"], "line 51, in forward"),
+        (["{}:of_values"], "line 61, in forward"),
+        (["{}:of_shapes"], "line 61, in forward"),
         (["{}:make", "--loss", "lossof"], "has no function 'lossof', and there is no loss 'lossof'"),
         (["{}:make", "--optimiser", "adagrad"], "There are: sgd, adamw, adam."),
         (["{}:make", "--policy", "vdnnn"], "vdnn"),
