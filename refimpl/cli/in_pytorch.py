@@ -43,7 +43,6 @@ from refimpl.report.comparison import Compared
 from refimpl.report.tables import bytes_of, compare_table
 from refimpl.report.uncounted import uncounted
 from refimpl.report.will_it_fit import CONTEXT, Need, budget_of, moves, need, usable_bytes
-from refimpl.studies.transformers.yardsticks import YARDSTICKS, blocks
 from refimpl.text import size
 
 #: What users of PyTorch have: a checkpoint around each block between two maps that everything passes through.
@@ -286,13 +285,17 @@ def others(
 
 
 def names_of(options: argparse.Namespace, network: Network) -> list[str]:
-    """The table's rows: --policy, if it is none of them, the presets, and what `torch.utils.checkpoint` does."""
+    """The table's rows: --policy, if that is another, the presets, and what `torch.utils.checkpoint` does."""
+    from refimpl.studies.transformers.yardsticks import blocks
+
     known = [*PRESETS, *[CHECKPOINT] * bool(blocks(network))]
     return [options.wanted] * (options.wanted not in (None, *known)) + known
 
 
 def groups_of(options: argparse.Namespace, names: Sequence[str]) -> list[PaperGroup]:
     """The setup of each row."""
+    from refimpl.studies.transformers.yardsticks import YARDSTICKS
+
     groups = []
     for name in names:
         try:

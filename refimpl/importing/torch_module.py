@@ -217,7 +217,7 @@ def _as_called(module: Any, exported: Any) -> tuple[dict[str, str], dict[str, An
     for node in exported.graph.nodes:
         if node.op == "placeholder":
             found[node.name] = node.name
-        elif node.op == "call_function":  # an export leaves out what nobody reads
+        elif node.op == "call_function":  # an export leaves some out
             value = node.meta.get("val")
             value = value[0] if isinstance(value, tuple | list) and value else value
             shape = tuple(getattr(value, "shape", ()))

@@ -58,7 +58,7 @@ class BeforeAutograd(SchemaCheckMode):
 
 @contextmanager
 def functions_called_by(call: Callable[[Any, Callable[[], Any], Any], Any]) -> Iterator[None]:
-    """Whoever applies an `autograd.Function` calls this: with its class, what applies it, and its arguments."""
+    """Inside, this is called for each `autograd.Function`: with its class, what applies it, and its arguments."""
     base = torch.autograd.function._SingleLevelFunction  # `Function.apply` itself may have other names by now
 
     def apply(cls: Any, *args: Any) -> Any:

@@ -95,7 +95,7 @@ def test_casts_of_autocast_are_operators() -> None:
 
 
 def test_our_own_layers_belong_to_the_same_operators() -> None:
-    """A network of ours leaves out what nobody reads."""
+    """A network of ours leaves out what no layer reads."""
 
     class Dead(nn.Module):
         def __init__(self) -> None:
