@@ -87,16 +87,12 @@ def from_torch(
             if keeps == "own":
                 raise NetworkError(why)
             return as_pytorch(module, its, output, loss, "pytorch", why=why)
+        graph = None
         try:
             graph = graph_of(module, exported_module(module, its), *its.alone)
-        except NetworkError as error:
-            if keeps == "own" or output is not None or isinstance(loss, Mapping):
-                raise
-            return as_pytorch(module, its, output, loss, "pytorch", why=str(error))
-        try:
             return built(graph, its.alone[0][0], output, loss)
         except NetworkError as error:
-            why = str(error) if isinstance(error, NoKernel) else what_is_missing(graph)
+            why = str(error) if graph is None or isinstance(error, NoKernel) else what_is_missing(graph)
             if not why or keeps == "own" or output is not None or isinstance(loss, Mapping):
                 raise
             return as_pytorch(module, its, output, loss, "pytorch", why=why)
