@@ -19,14 +19,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
     "TESTED", "BeforeAutograd", "FakeTensor", "FakeTensorMode", "TorchDispatchMode", "Watch", "as_below_autograd",
-    "count_together", "fate_of", "functions_called_by", "gather", "hooks_are_free", "not_compiled", "tie", "unwatched",
-    "users_of",
+    "caller_of", "count_together", "fate_of", "functions_called_by", "gather", "hooks_are_free", "modes",
+    "not_compiled", "tie", "unwatched", "users_of",
 ]  # fmt: skip
 
 TESTED = ("2.13",)  #: versions of PyTorch that the tests were run with
 
 unwatched = torch._C._DisableTorchDispatch  #: inside, no mode sees an operator
 not_compiled = torch._disable_dynamo  #: as torch.compiler.disable, which imports the compiler at once
+modes = torch._C._len_torch_dispatch_stack  #: how many are entered
 
 
 class BeforeAutograd(SchemaCheckMode):
@@ -101,9 +102,14 @@ def hooks_are_free() -> bool:
     return stack is None and free
 
 
+def caller_of(func: Any) -> Any:
+    """What an operator calls, without a frame of Python's."""
+    return func._op
+
+
 def fate_of(storage: Any) -> Any:
     """What was tied to a storage; None: nothing."""
-    found = storage.__dict__.get("_fate")
+    found = getattr(storage, "_fate", None)
     return found() if type(found) is ref else found
 
 

@@ -7,15 +7,17 @@ state that its generator had.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 from weakref import ref
 
 import torch
 
-from refimpl.torch.module_script import Facts
+from refimpl.torch.module_script import SMALL, Facts
 from refimpl.torch.private import as_below_autograd, gather
 from refimpl.torch.values import StorageValue, StridedView
+
+CLONE = torch.ops.aten.clone.default
+PARTS = (torch.Tensor, list, tuple)
 
 
 class Argument(NamedTuple):
@@ -26,31 +28,30 @@ class Argument(NamedTuple):
     version: int = 0
 
 
-class NodeCall(NamedTuple):
+class NodeCall:
     """An operator with its arguments, and the numbers of the values that it makes."""
 
-    func: Any
-    args: Any
-    kwargs: dict[str, Any]
-    running: tuple[int, ...]  #: places of statistics that it must not update again
-    generator: tuple[Any, Any] | None  #: with its state
-    makes: list[tuple[int, int]]  #: place among its outputs, number
-    overwrites: list[Any]  #: nothing, or the source that it overwrites, and the number of what that becomes
+    def __init__(self, func: Any) -> None:
+        self.func = func
+        self.args: list[Any] = []
+        self.kwargs: dict[str, Any] = {}
+        self.running: tuple[int, ...] = ()  #: places of statistics that it must not update again
+        self.generator: tuple[Any, Any] | None = None  #: with its state
+        self.reads: list[StorageValue] = []  #: of others
+        self.numbers: list[int] = []  #: of values of its own calls that it reads, and then of those that it makes
+        self.makes: list[tuple[int, int]] = []  #: place among its outputs, number
+        self.overwrites: Any = None  #: the source of what it overwrites, and the number of what that becomes
 
     @property
     def results(self) -> list[int]:
         """Numbers of the values that it makes."""
-        return [*(number for _, number in self.makes), *self.overwrites[1:]]
-
-    @property
-    def numbers(self) -> list[int]:
-        """The same, and those of the values of its own calls that it reads."""
-        return [*self.results, *(one.source for one in _parts((self.args, self.kwargs)) if isinstance(one.source, int))]
+        made = [number for _, number in self.makes]
+        return made if self.overwrites is None else [*made, self.overwrites[1]]
 
     @property
     def is_copy(self) -> bool:
         """Whether it copies a whole value that others make: what an operator in place saves of what it overwrites."""
-        given = self.args[0] if self.func is torch.ops.aten.clone.default and not self.kwargs else None
+        given = self.args[0] if self.func is CLONE and not self.kwargs else None
         return (
             type(given) is Argument
             and isinstance(given.source, StorageValue)
@@ -61,53 +62,57 @@ class NodeCall(NamedTuple):
 class NodeCalls:
     """The operators of one node of the script, in their order."""
 
-    __slots__ = ("__weakref__", "_made", "calls", "iteration", "node", "recording")
-
     def __init__(self, iteration: Any, node: str) -> None:
         self.iteration, self.node, self.recording = iteration, node, torch.is_grad_enabled()
+        self.ref = ref(self)
         self.calls: list[NodeCall] = []
         self._made: list[ref[StorageValue]] = []
 
-    def add(
-        self, facts: Facts, func: Any, args: Any, kwargs: dict[str, Any], own: StorageValue | None = None
-    ) -> NodeCall:
+    def add(self, facts: Facts, func: Any, args: Any, kwargs: Any, own: StorageValue | None = None) -> NodeCall:
         """Remember a call that is about to run, and to overwrite a value, perhaps."""
-        running: tuple[int, ...] = ()
+        call = NodeCall(func)
         if facts.running:  # in eval mode it reads them, and does not change them
             places = {one.name: place for place, one in enumerate(func._schema.arguments)}
             place = places.get("training", places.get("train", 0))
-            running = facts.running if place < len(args) and args[place] else ()
-        generator = None
+            call.running = facts.running if place < len(args) and args[place] else ()
         if facts.random:
             its = kwargs.get("generator") or generator_of(args, kwargs)
-            generator = its, its.get_state()
-        kept = [self._part(one, own, place in running) for place, one in enumerate(args)]
-        named = {name: self._part(one, own) for name, one in kwargs.items()} if kwargs else kwargs
-        self.calls.append(NodeCall(func, kept, named, running, generator, [], []))
-        return self.calls[-1]
+            call.generator = its, its.get_state()
+        part = self._part
+        call.args = [part(one, call, own) if isinstance(one, PARTS) else one for one in args]
+        for place in call.running:
+            if call.args[place] is not None:
+                call.args[place] = call.args[place]._replace(version=-1)
+        if kwargs:
+            call.kwargs = {name: part(one, call, own) for name, one in kwargs.items()}
+        self.calls.append(call)
+        return call
 
-    def makes(self, value: StorageValue) -> int:
+    def makes(self, value: StorageValue, call: NodeCall) -> int:
         """A call has made a value, which from now on can be dropped."""
         value.calls, value.number = self, len(self._made)
-        self._made.append(ref(value))
+        self._made.append(value.ref)
+        call.numbers.append(value.number)
         return value.number
 
-    def _part(self, one: Any, own: StorageValue | None, changes: bool = False) -> Any:
+    def _part(self, one: Any, call: NodeCall, own: StorageValue | None) -> Any:
         if isinstance(one, torch.Tensor):
             value = self.iteration.value_of(one)
             if value is None:
                 self.iteration.is_read(one, self)
-                return Argument(one, None, -1 if changes else one._version)
+                return Argument(one, None, one._version)
             if value.unfilled and value is not own:
                 value.calls = None  # who has filled it was not seen
             if value.calls is self:
+                call.numbers.append(value.number)
                 return Argument(value.number, StridedView(one))
-            value.readers.append(ref(self))
+            call.reads.append(value)
+            value.readers += (self.ref,)
             if value.calls is None and value.host is None:
                 value.need(one)
             return Argument(value, StridedView(one))
         if isinstance(one, list | tuple):
-            return type(one)([self._part(each, own) for each in one])
+            return type(one)([self._part(each, call, own) for each in one])
         return one
 
     def source_of(self, value: StorageValue) -> Any:
@@ -118,8 +123,7 @@ class NodeCalls:
 
     def reads_saved(self) -> bool:
         """Whether autograd has saved all values that it reads, so that they are there for its own sake."""
-        its = [part.source for call in self.calls for part in _parts((call.args, call.kwargs))]
-        return all(one.saved and not one.spare for one in its if isinstance(one, StorageValue))
+        return all(one.saved and not one.spare for call in self.calls for one in call.reads)
 
     def settle(self) -> None:
         """What it reads is about to change: what it makes has to be there, and stays."""
@@ -132,13 +136,15 @@ class NodeCalls:
         """Run again what makes a value, and fill others of the same calls that are missing.
 
         Returns:
-            The value's storage, which nothing else holds.
+            A tensor with the value's storage, which nothing else holds.
         """
         made = [known() for known in self._made]
         copies = {n for call in self.calls if call.is_copy for _, n in call.makes}
         wanted = {asked.number}
-        if not asked.stale and asked.number not in copies:
-            wanted |= {n for n, one in enumerate(made) if one is not None and one.is_missing} - copies
+        if asked.number not in copies:
+            most = asked.nbytes // SMALL if asked.stale else asked.nbytes * SMALL  # beside a means to another map
+            wanted |= {n for n, one in enumerate(made) if one is not None and one.is_missing and one.nbytes <= most}
+            wanted -= copies
         needed, last = set(wanted), dict[int, int]()  #: values, and after which call each ends
         calls = []
         for number, call in reversed([*enumerate(self.calls)]):
@@ -150,7 +156,7 @@ class NodeCalls:
         there: dict[int, Any] = {}
         borrowed: list[StorageValue] = []
         drawn = self._state() if asked.original is not None else None
-        with self.iteration.unseen(), as_below_autograd(self.recording):
+        with as_below_autograd(self.recording):
             for number, call in reversed(calls):
                 self._run(call, there, borrowed)
                 for n in call.numbers:
@@ -174,8 +180,8 @@ class NodeCalls:
         return generator, generator.get_state()
 
     def _run(self, call: NodeCall, there: dict[int, Any], borrowed: list[StorageValue]) -> None:
-        own: Any = None  #: the storage that is overwritten
-        if call.overwrites:
+        own: Any = None  #: a tensor of the storage that is overwritten
+        if call.overwrites is not None:
             source, number = call.overwrites
             own = there.pop(source) if isinstance(source, int) else source.alone(source in borrowed)
             there[number] = own
@@ -196,7 +202,7 @@ class NodeCalls:
             generator.set_state(now)
         outs = (out,) if isinstance(out, torch.Tensor) else out
         for place, number in call.makes:
-            there[number] = outs[place].untyped_storage()
+            there[number] = outs[place]
 
     def _filled(self, one: Any, call: NodeCall, own: Any, there: dict[int, Any], borrowed: list[StorageValue]) -> Any:
         """An argument, with tensors for what stands for them."""
@@ -211,7 +217,7 @@ class NodeCalls:
                 if source.numel() and not source.untyped_storage().nbytes():
                     gather(self.iteration.module, source)
                 return source
-            if call.overwrites and source == call.overwrites[0]:
+            if call.overwrites is not None and source == call.overwrites[0]:
                 tensor = view.tensor(own)
             elif isinstance(source, int):
                 tensor = view.tensor(there[source])
@@ -223,14 +229,6 @@ class NodeCalls:
         if isinstance(one, list | tuple):
             return type(one)([self._filled(each, call, own, there, borrowed) for each in one])
         return one
-
-
-def _parts(its: Any) -> Iterator[Argument]:
-    if type(its) is Argument:
-        yield its
-    elif isinstance(its, list | tuple | dict):
-        for one in its.values() if isinstance(its, dict) else its:
-            yield from _parts(one)
 
 
 def generator_of(args: Any, kwargs: Any) -> Any:

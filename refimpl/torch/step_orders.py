@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,7 +50,9 @@ class StepOrders:
         nodes: dict[str, str] = {}  #: layer → its first node
         for node, layer in found["nodes"].items():
             nodes.setdefault(layer, node)
-        read = [(step, *(_orders(step.get(when, ())) for when in ("before", "after"))) for step in found["steps"]]
+        outputs = {maps[0] for maps in layers.values() if maps}
+        ends = ("before", "after")
+        read = [(step, *(_orders(step.get(end, ()), outputs) for end in ends)) for step in found["steps"]]
         #: Maps that are let go; what autograd holds of the others ends with the node that read it, as in plain PyTorch.
         self.ordered = {name for _, *its in read for verb, name in sum(its, ()) if verb not in ("release", "free")}
         waiting: list[Order] = []
@@ -73,12 +76,17 @@ class StepOrders:
                 self.of[node] = NodeOrders(maps, is_dropped, its_forward.get(node), its_backward.get(node))
 
 
-def _orders(listed: Any) -> tuple[Order, ...]:
-    found = tuple((str(verb), str(name)) for verb, name in listed)
+def _orders(listed: Any, outputs: set[str]) -> tuple[Order, ...]:
+    """Outputs are recomputed first: statistics that a layer makes beside are there then."""
+    found = [(str(verb), str(name)) for verb, name in listed]
     unknown = [verb for verb, _ in found if verb not in VERBS]
     if unknown:
         raise PlannedError(f"the plan has an order {unknown[0]!r}; this version knows {', '.join(VERBS)}")
-    return found
+    runs = [(verb, [*run]) for verb, run in groupby(found, lambda order: order[0])]
+    return tuple(
+        order for verb, run in runs
+        for order in (sorted(run, key=lambda order: order[1] not in outputs) if verb == "recompute" else run)
+    )  # fmt: skip
 
 
 def read_plan(plan: Any) -> StepOrders:

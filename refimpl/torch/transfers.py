@@ -40,10 +40,10 @@ class Transfers:
         return host, self._copy(storage_bytes(host, "cpu"), storage_bytes(storage, device))
 
     def back(self, host: Any, device: Any) -> tuple[Any, Any]:
-        """Start a copy to the device."""
+        """Start a copy to the device: a tensor of its bytes there, and the event."""
         self.in_bytes += host.nbytes()
         there = torch.empty(host.nbytes(), dtype=torch.uint8, device=device)
-        return there.untyped_storage(), self._copy(there, storage_bytes(host, "cpu"))
+        return there, self._copy(there.data, storage_bytes(host, "cpu"))  # which counts no change of it
 
     def _copy(self, to: Any, of: Any) -> Any:
         to.copy_(of)
@@ -110,10 +110,10 @@ class DeferredTransfers(Transfers):
         return self._started
 
     def back(self, host: Any, device: Any) -> tuple[Any, Any]:
-        storage, event = super().back(host, device)
-        storage_bytes(storage, device).fill_(POISON)
+        there, event = super().back(host, device)
+        there.fill_(POISON)
         self._backwards.add(event)
-        return storage, event
+        return there, event
 
     def wait(self, event: int) -> None:
         self.waits += 1

@@ -10,7 +10,7 @@ and never a bit.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import ref
 
 import torch
@@ -33,9 +33,12 @@ class StridedView:
         self.dtype, self.needs_grad = tensor.dtype, tensor.requires_grad
         self.size, self.stride, self.offset = tensor.size(), tensor.stride(), tensor.storage_offset()
 
-    def tensor(self, storage: Any) -> Any:
-        """The tensor, in this storage."""
-        return torch.empty(0, dtype=self.dtype, device=storage.device).set_(
+    def tensor(self, witness: Any) -> Any:
+        """The tensor, in the storage of another one."""
+        if witness.dtype is self.dtype:
+            return witness.as_strided(self.size, self.stride, self.offset)
+        storage = witness.untyped_storage()
+        return torch.empty(0, dtype=self.dtype, device=witness.device).set_(
             storage, self.offset, self.size, self.stride
         )
 
@@ -49,77 +52,65 @@ class StridedView:
         return dense * self.dtype.itemsize == nbytes
 
 
-class SavedTensor(NamedTuple):
-    """What autograd holds instead of a tensor."""
-
-    value: StorageValue
-    view: StridedView
-
-    def unpacked(self) -> Any:
-        """The tensor, wherever its bytes are now."""
-        value = self.value
-        if value.stale:
-            raise RuntimeError(CHANGED.format(tuple(self.view.size), value.version, value.version + 1))
-        return self.view.tensor(value.have())
-
-
 class StorageValue:
     """Of one storage, until an operator overwrites it."""
 
-    __slots__ = (
-        "__weakref__", "calls", "copying", "device", "entry", "holder", "host", "is_left", "is_wanted", "iteration",
-        "label", "leaving", "nbytes", "number", "original", "output", "readers", "saved", "spare", "stale", "storage",
-        "unfilled", "version", "witness",
-    )  # fmt: skip
+    witness: Any = None  #: a tensor that holds the storage; None: others do, or it is gone
+    host: Any = None  #: a copy
+    copying: Any = None  #: the event of a copy that is under way
+    calls: Any = None  #: that compute it again, and more; None: it is never dropped
+    number = 0  #: among the values that these make
+    original: Any = None  #: where it was dropped, and its bytes on the host, to be compared with what is computed again
+    saved = False  #: by autograd
+    spare = False  #: a lean iteration drops it
+    stale = False  #: its storage was overwritten
+    unfilled = False  #: made empty, and nothing was seen that filled it
+    is_left = False  #: its time on the device is over
+    is_wanted = False  #: on the host, if it is needed at all
+    readers: tuple[Any, ...] = ()  #: calls that read it
+    leaving = False  #: as soon as the copy that is under way is over
 
-    def __init__(self, iteration: Any, tensor: Any, label: str | None, entry: Any, output: int) -> None:
+    def __init__(self, iteration: Any, tensor: Any, storage: Any, label: str | None, entry: Any, output: int) -> None:
         """Args:
         iteration: that watches.
         tensor: all or a part of the storage.
+        storage: the tensor's.
         label: the plan's name for it; None: the plan orders nothing of it.
         entry: of the operator that made it; None: it is not in the plan.
         output: its place among the operator's fresh outputs; -1: what it overwrites.
         """
-        storage = tensor.untyped_storage()
+        self.ref = ref(self)
         self.iteration, self.label, self.entry, self.output = iteration, label, entry, output
         self.device, self.nbytes, self.version = tensor.device, storage.nbytes(), tensor._version
-        self.witness: Any = None  #: a tensor that holds the storage; None: others do, or it is gone
         self.storage, self.holder = ref(storage), ref(tensor)  #: who may hold the storage beside the plan
-        self.host: Any = None  #: a copy
-        self.copying: Any = None  #: the event of a copy that is under way
-        self.calls: Any = None  #: that compute it again, and more; None: it is never dropped
-        self.number = 0  #: among the values that these make
-        #: Where it was dropped, and its bytes on the host, to be compared with what is computed again.
-        self.original: Any = None
-        self.saved = False  #: by autograd
-        self.spare = False  #: a lean iteration drops it
-        self.stale = False  #: its storage was overwritten
-        self.unfilled = False  #: made empty, and nothing was seen that filled it
-        self.is_left = False  #: its time on the device is over
-        self.is_wanted = False  #: on the host, if it is needed at all
-        self.leaving = False  #: as soon as the copy that is under way is over
-        self.readers: list[ref[Any]] = []  #: calls that read it
         tie(storage, self)
 
     # -- who needs it --------------------------------------------------------------------------------------------------
 
-    def save(self, tensor: Any) -> SavedTensor:
-        """Autograd saves a tensor in it."""
+    def save(self, tensor: Any, place: Any) -> Any:
+        """Autograd saves a tensor in it, as the last that it saves after an operator: what it holds instead."""
         self.saved = True
         self.need(tensor)
-        return SavedTensor(self, StridedView(tensor))
+        return self, StridedView(tensor), place
+
+    def unpacked(self, view: StridedView) -> Any:
+        """The tensor, wherever its bytes are now."""
+        if self.stale:
+            raise RuntimeError(CHANGED.format(tuple(view.size), self.version, self.version + 1))
+        return view.tensor(self.have())
 
     def need(self, tensor: Any) -> None:
         """Backward reads it, or calls that may run again do."""
-        self.iteration.noted[id(self)] = ref(self)
+        self.iteration.noted[id(self)] = self.ref
         if self.witness is not None or (self.is_left and (self.host is not None or self.calls is not None)):
             if self.witness is None and self.host is None:
                 self._remember(tensor)
             return
+        is_left = self.is_left
         self.take(tensor)
         if self.is_wanted:
             self.offload()
-            if self.is_left:
+            if is_left:
                 self.release()
 
     def take(self, tensor: Any) -> None:
@@ -164,8 +155,8 @@ class StorageValue:
         if (tensor := self.kept_by_others()) is not None:
             self.take(tensor)
         else:
-            storage, self.copying = self.iteration.transfers.back(self.host, self.device)
-            self.arrive(storage)
+            there, self.copying = self.iteration.transfers.back(self.host, self.device)
+            self.arrive(there)
 
     def recompute(self) -> None:
         if self.witness is not None or self.host is not None or self.calls is None:
@@ -181,39 +172,37 @@ class StorageValue:
     # -- what autograd and other calls need ----------------------------------------------------------------------------
 
     def have(self) -> Any:
-        """The storage on the device: it is there, or is copied back, or computed again."""
+        """A tensor with its storage on the device: it is there, or is copied back, or computed again."""
         if self.witness is None:
-            with self.iteration.unseen():
-                self.prefetch()
-                self.recompute()
+            self.iteration.unseen(self.prefetch)
+            self.iteration.unseen(self.recompute)
         if self.witness is None:
             raise RuntimeError("a tensor needed for backward was overwritten by an operator in place")
         if self.witness._version != self.version:
             raise RuntimeError(CHANGED.format(tuple(self.witness.shape), self.version, self.witness._version))
         self._arrived()
-        return self.witness.untyped_storage()
+        return self.witness
 
     def alone(self, is_borrowed: bool = False) -> Any:
         """Its bytes in a storage that a call may overwrite: its own, if that is there for this alone."""
         if self.witness is None and self.host is None:
             return self.calls.again(self)
         if self.witness is not None:
-            storage = self.have()
+            there = self.have()
             if not is_borrowed:
-                return storage_bytes(storage, self.device).clone().untyped_storage()
+                return storage_bytes(there.untyped_storage(), self.device).clone()
             self.witness = None
-            return storage
-        storage, event = self.iteration.transfers.back(self.host, self.device)
+            return there
+        there, event = self.iteration.transfers.back(self.host, self.device)
         self.iteration.transfers.wait(event)
-        return storage
+        return there
 
-    def arrive(self, storage: Any) -> None:
-        """Its bytes are in this storage from now on."""
+    def arrive(self, there: Any) -> None:
+        """Its bytes are in the storage of this tensor from now on."""
         if self.original is not None:
-            self._compare(storage)
-        self.witness = storage_bytes(storage, self.device)
-        self.version, self.is_left = self.witness._version, False
-        tie(storage, self, weakly=True)
+            self._compare(there)
+        self.witness, self.version, self.is_left = there, there._version, False
+        tie(there.untyped_storage(), self, weakly=True)
 
     @property
     def is_missing(self) -> bool:
@@ -243,9 +232,9 @@ class StorageValue:
             self.original = place, host
             self.iteration.compared += self.nbytes
 
-    def _compare(self, storage: Any) -> None:
+    def _compare(self, there: Any) -> None:
         (place, original), self.original = self.original, None
-        found = storage_bytes(storage, self.device)
+        found = storage_bytes(there.untyped_storage(), self.device)
         if torch.equal(found.cpu(), original):
             place.checked.add((self.iteration.kind, self.entry.index, self.output))
         else:  # memory was written past the dispatcher, or numbers were drawn without a word
@@ -265,6 +254,7 @@ class StorageValue:
         known = self.holder() if self.witness is None else self.witness
         if self.saved and known is not None and not count_together(known, tensor):
             self.host = self.calls = self.original = None
+            self.iteration.is_new = True
             if self.witness is None:
                 self.take(known)
             return False

@@ -466,6 +466,37 @@ def test_a_plan_that_orders_nothing_runs_the_module_alone() -> None:
     assert planned.last is first
 
 
+def test_a_plan_that_only_copies_needs_no_mode_on_a_way_that_is_known() -> None:
+    torch.manual_seed(0)
+    module, case = Net().train(), Case(Net)
+    plain = copy.deepcopy(module)
+    planned = Planned(module, plan_of(module, "vdnn-all"), transfers=DeferredTransfers())
+    found = []
+    for step in range(16):
+        if step == 4:
+            for one in (module, plain):  # another operator, whose output has the shape of the plan's
+                one.a.register_forward_hook(lambda part, given, out: torch.sigmoid(out))
+        assert alike(trained(plain, plain, case, 1), trained(planned, module, case, 1))
+        assert planned.last is not None
+        found.append((planned.last.is_watched, planned.last.held, *planned.last.moved()))
+    assert [is_watched for is_watched, *_ in found[:5]] == [True, True, False, False, True] and not found[-1][0]
+    assert found[0][1:] == found[3][1:] and found[0][2] > 0, "the same bytes with and without a mode"
+    assert found[-1][1:] == found[10][1:] and found[-1][2] == found[0][2]
+
+
+def test_a_change_of_what_autograd_saved_is_an_error_without_a_mode_too() -> None:
+    module = Net().train()
+    planned = Planned(module, plan_of(module, "vdnn-all"))
+    for step in range(4):
+        if step == 3:
+            module.b.register_forward_hook(lambda part, given, out: given[0].mul_(2.0).sum() * 0 + out)
+        loss = planned(X).sum()
+        if step < 3:
+            loss.backward()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
 def test_the_script_of_another_device_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     module = Net().train()

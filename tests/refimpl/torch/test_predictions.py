@@ -16,6 +16,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from refimpl.torch import Meter, Planned  # noqa: E402
+from tests.refimpl.torch.test_private import Seen  # noqa: E402
 from tests.refimpl.torch.trained_modules import Beside, program_of, same  # noqa: E402
 
 
@@ -126,6 +127,17 @@ def test_a_loss_that_fails_is_refused_in_one_line() -> None:
         refimpl.torch.plan(module, (2, 4), loss=lambda out: out.logits.sum())
     with raises_naming(refimpl.NetworkError, "loss= or outer_loss="):
         refimpl.networks.from_torch(module, (2, 4), loss="softmax", outer_loss=lambda out: out.sum())
+
+
+def test_a_batch_norm_runs_again_once_with_the_relu_that_overwrites_it() -> None:
+    parts = [(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True)) for _ in range(4)]
+    module, x = nn.Sequential(*(one for its in parts for one in its)).train(), torch.randn(2, 8, 8, 8)
+    planned = Planned(module, program_of(refimpl.networks.from_torch(module, x, keeps="pytorch-cpu"), "superneurons"))
+    for _ in range(3):
+        loss = planned(x).sum()
+        with Seen() as seen:
+            loss.backward()
+        assert seen.names.count("aten.native_batch_norm.default") == 4
 
 
 def test_an_empty_tensor_hides_no_peak() -> None:

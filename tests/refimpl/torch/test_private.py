@@ -38,6 +38,14 @@ def test_a_mode_sees_operators_below_autograd_and_not_those_inside_a_guard() -> 
     assert seen.names == ["aten.t.default", "aten.mm.default"] and y.grad_fn is not None
 
 
+def test_modes_are_counted_and_operators_called_without_a_frame() -> None:
+    before = private.modes()
+    with Seen():
+        assert private.modes() == before + 1
+    x = torch.ones(2)
+    assert torch.equal(private.caller_of(torch.ops.aten.mul.Tensor)(x, 2.0), x * 2.0)
+
+
 def test_what_is_tied_to_a_storage_lasts_as_long_as_it() -> None:
     class Fate:
         pass

@@ -92,5 +92,5 @@ def test_copies_on_a_cpu_are_over_at_once() -> None:
     host, event = transfers.out(numbers().untyped_storage(), "cpu")
     assert event is None and listed(host) == numbers().tolist() and hosts == [host]
     back, event = transfers.back(host, "cpu")
-    assert event is None and listed(back) == numbers().tolist() and transfers.is_over(event)
+    assert event is None and listed(back.untyped_storage()) == numbers().tolist() and transfers.is_over(event)
     assert (transfers.out_bytes, transfers.in_bytes) == (24, 24)
