@@ -42,7 +42,7 @@ from refimpl.planner import Program, SetupError
 from refimpl.report.comparison import Compared
 from refimpl.report.tables import bytes_of, compare_table
 from refimpl.report.uncounted import uncounted
-from refimpl.report.will_it_fit import CONTEXT, Need, budget_of, moves, need, usable_bytes
+from refimpl.report.will_it_fit import CONTEXT, Need, budget_of, has_one_memory, moves, need, usable_bytes
 from refimpl.text import size
 
 #: What users of PyTorch have: a checkpoint around each block between two maps that everything passes through.
@@ -111,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
     groups = groups_of(options, names)
     with progress("planning", len(groups)) as advance:
         found = [row(group, (), network, machine, budget, options, advance) for group in groups]
-    programs = [program for _, _, program in found]
+    programs = [program if options.wanted or not offloads_in_vain(program) else None for _, _, program in found]
     rows = [replace(one, name=LABELS.get(name, one.name)) for name, (one, _, _) in zip(names, found, strict=True)]
     documents = [one | {"setup": name} for name, (_, one, _) in zip(names, found, strict=True)]
     wanted = None if options.wanted is None else names.index(options.wanted)
@@ -307,6 +307,11 @@ def groups_of(options: argparse.Namespace, names: Sequence[str]) -> list[PaperGr
             continue
         groups.append(PaperGroup([with_effort(setup, options)]))
     return groups
+
+
+def offloads_in_vain(program: Program | None) -> bool:
+    """Whether a program offloads to the memory that it takes from."""
+    return bool(program and has_one_memory(program.machine) and program.decisions()["predicted"]["out"])
 
 
 def fastest(programs: Sequence[Program | None]) -> int | None:

@@ -69,9 +69,13 @@ def moves(program: Program) -> bool:
 
 
 def usable_bytes(machine: Machine) -> int:
-    """Device memory without the context's; of a processor all."""
-    on_processor = any("the CPU at hand" in source.where for source in machine.sources)
-    return machine.memory_bytes - (0 if on_processor else CONTEXT)
+    """Device memory without the context's; all of it where the CPU's is the same."""
+    return machine.memory_bytes - (0 if has_one_memory(machine) else CONTEXT)
+
+
+def has_one_memory(machine: Machine) -> bool:
+    """Whether the machine is a processor, or a chip with one: what is offloaded there is in the same memory."""
+    return any("the CPU" in source.where for source in machine.sources)
 
 
 def budget_of(plain: Program) -> int:

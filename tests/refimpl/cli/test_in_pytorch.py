@@ -203,6 +203,9 @@ def test_what_does_not_fit_is_told_what_to_do(refimpl: Command, file: str) -> No
         r"--policy \S+ \([\d.]+ MiB .* 1\.\d\d × the time\); or --batch \d+; or --autocast bfloat16: [\d.]+ MiB \(.*\)",
         answer["sentence"],
     )
+    Path("chip.toml").write_text('like = "m1-pro"\nmemory = "138MiB"\n')  # offloading frees nothing there
+    on_chip = refimpl("torch", f"{file}:deep", "--batch", 8192, "--machine", "chip.toml", "--json", *QUICK[2:])
+    assert json.loads(on_chip.out)["predicted"]["out"] == 0
     for number, fits in ((batch["batch"], "yes"), (batch["batch"] + 1, "maybe")):
         again = ("torch", f"{file}:deep", "--batch", number, "--machine", "box.toml", "--policy", "baseline", "--json")
         assert json.loads(refimpl(*again, *QUICK[2:]).out)["answer"]["fits"] == fits

@@ -114,6 +114,7 @@ def test_a_machine_has_its_memory_without_the_contexts() -> None:
     """The budget leaves room for cuBLAS's workspace and the loss: gradient and more of an output of 4 KiB."""
     card = MACHINES["rtx-3060"]
     assert usable_bytes(card) == (12_288 - 512) * MIB and usable_bytes(here.rough_cpu()) == here.memory_bytes()
+    assert usable_bytes(MACHINES["m1-pro"]) == 21_845 * MIB
     network = refimpl.networks.from_torch(OneName(), SHAPE, keeps="pytorch")
     program = refimpl.plan(network, "baseline", card)
     assert 0 <= usable_bytes(card) - 32 * MIB - 2 * 4096 - budget_of(program) < 32 << 10  # and for rounding
