@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import islice
+from math import prod
 from typing import Any
 from weakref import finalize
 
@@ -143,7 +144,7 @@ class Observed:
             stack.callback(hooks.register_module_forward_pre_hook(begins).remove)
             stack.callback(hooks.register_module_forward_hook(over, always_call=True).remove)
             stack.enter_context(torch.compiler.set_stance("force_eager"))
-            with FlopCounterMode(display=False) as counter, Meter(()) as meter:
+            with FlopCounterMode(display=False, custom_mapping=FLOPS) as counter, Meter(()) as meter:
                 counter.mod_tracker.__exit__()  # its hooks on modules call operators
                 self._counts = _Counts(counter, meter)
                 torch.func.functional_call(Whole(), {f"module.{name}": fake for name, fake in fakes.items()}, ())
@@ -388,6 +389,15 @@ def _has_storage(tensor: Any) -> bool:
     except (NotImplementedError, RuntimeError):
         return False
     return True
+
+
+def _recurrent_flops(given: Sequence[int], one: Sequence[int], other: Sequence[int], *more: Any, **named: Any) -> int:
+    """Of all steps of all texts, by the shapes of the input and of both weights."""
+    return 2 * prod(given[:-1]) * (prod(one) + prod(other))
+
+
+#: Operators that PyTorch does not count.
+FLOPS = {torch.ops.aten.mkldnn_rnn_layer: _recurrent_flops}
 
 
 def as_with_numbers(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

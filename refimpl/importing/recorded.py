@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from refimpl.torch.module_script import facts_of, inputs_of, shapes_of
-from refimpl.torch.private import TorchDispatchMode, fate_of, tie
+from refimpl.torch.private import TorchDispatchMode, as_below_autograd, fate_of, tie, unwatched
 
 
 def _masks_in_training(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
@@ -79,6 +79,19 @@ def script_with(lines: list[list[Any]], device: str, module: Any, args: Any, kwa
     return about | {"operators": [*lines]}
 
 
+#: Operator of which a fake has no workspace → the place of that among its outputs.
+WORKSPACES = {torch.ops.aten.mkldnn_rnn_layer.default: 3}
+
+
+def _with_workspace(func: Any, args: Sequence[Any], out: Sequence[Any]) -> tuple[Any, ...]:
+    """What an operator makes, with the workspace that backward reads; a run on zeros says how large that is."""
+    with unwatched(), as_below_autograd(True):
+        zeros = tree_map(lambda one: torch.zeros(one.shape, dtype=one.dtype) if torch.is_tensor(one) else one, args)
+        size = func(*zeros)[WORKSPACES[func]].shape
+    at = WORKSPACES[func]
+    return *out[:at], out[at].new_empty(size), *out[at + 1 :]
+
+
 class StorageRecord:
     """What is known of a storage, which it does not hold."""
 
@@ -108,6 +121,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
+        if func in WORKSPACES and torch.is_grad_enabled():
+            out = _with_workspace(func, args, out)
         if func.namespace == "prim":  # a fake tensor is asked for its device
             return out
         outs, facts = tuple(out) if isinstance(out, tuple | list) else (out,), facts_of(func)

@@ -62,10 +62,22 @@ class Powers(nn.Module):
         return x
 
 
+class Recurrent(nn.Module):
+    """An LSTM keeps a workspace, whose size no fake tensor has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.last = nn.LSTM(32, 32, batch_first=True), nn.Linear(32, 10)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(torch.tanh(self.lstm(x)[0]))
+
+
 CASES: dict[str, tuple[Any, tuple[int, ...]]] = {
     "clones": (Clones, (8, 3, 16, 16)),
     "attention": (Attention, (8, 16, 32)),
     "powers": (Powers, (512, 64)),
+    "recurrent": (Recurrent, (8, 16, 32)),
 }
 
 

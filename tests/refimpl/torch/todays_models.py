@@ -516,7 +516,7 @@ CASES: Mapping[str, Case] = {
     "MoCo": Case(MoCo, lambda: (images(), images()), of_classes),
     "gradient reversal": Case(GradientReversal, pictures, lambda out: of_classes(out[0]) + 0.1 * of_classes(out[1])),
     "VQ autoencoder": Case(VectorQuantised, pictures, lambda out: out[0].pow(2).mean() + out[1]),
-    "GRU and LSTM": Case(Recurrent, texts, of_classes),
+    "GRU and LSTM": Case(Recurrent, lambda: (words(24),), of_classes),
     "checkpoint inside": Case(Checkpointed, texts, of_classes),
     "ViT with LayerDrop": Case(ViT, pictures, of_classes),
     "RoBERTa": Case(from_transformers("RobertaForMaskedLM", "RobertaConfig"), texts, of_logits),
