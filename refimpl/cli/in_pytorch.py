@@ -31,7 +31,7 @@ from refimpl.files import replace_text
 from refimpl.importing.any_batch import Batches
 from refimpl.importing.named_maps import kept_by_names
 from refimpl.importing.own_code import executed
-from refimpl.importing.sources import BATCH, FILE, module_from_file
+from refimpl.importing.sources import FILE, module_from_file, own_batch
 from refimpl.machine import Machine, here
 from refimpl.names import by_module
 from refimpl.names.by_name import budget_bytes
@@ -64,7 +64,7 @@ def add(parser: Parser) -> None:
         ],
     )  # fmt: skip
     parser.add_argument("module", metavar="FILE", help="a Python file and its function, as in my_file.py:make")
-    parser.add_argument("--batch", type=whole(), metavar="N", help="what the function is called with (default: 32)")
+    parser.add_argument("--batch", type=whole(), metavar="N", help="what the function is called with (default: its own, else 32)")
     parser.add_argument(
         "--policy", metavar="SETUP", dest="wanted",
         help='the setup to carry out: accudnn or "vdnn-all, join=no", or checkpoint-per-block (default: the fastest '
@@ -97,6 +97,7 @@ def run(options: argparse.Namespace) -> int:
     if find_spec("torch") is None:
         raise Fail("PyTorch is not installed: pip install 'refimpl[torch]'")
     out = options.out and writable("--out", options.out)
+    options.batch = options.batch or own_batch(options.module)
     module, example = module_from_file(options.module, options.batch)
     describe = partial(described, options, loss_named(options))
     network = describe(module, example, options.autocast)
@@ -265,10 +266,10 @@ def others(
     with suppress(NetworkError), waiting("looking for a batch that fits"):  # the function takes none
         batches = Batches(build)
         batches.built[network.batch] = network
-        fitting, too_large = 0, options.batch or BATCH
+        fitting, too_large = 0, options.batch or 1
         while too_large - fitting > 1:
             batch = (fitting + too_large) // 2
-            share = named and -(-named * batch // (options.batch or BATCH))
+            share = named and -(-named * batch // options.batch)
             if (taken := need(unlimited_baseline(batches(batch), machine), share)).most <= answer.room:
                 fitting, found = batch, [{"batch": batch, "need": taken}]
             else:

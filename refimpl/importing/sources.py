@@ -185,14 +185,11 @@ def module_from_file(name: str, batch: int | None) -> tuple[Any, Any]:
 
     The function is called with `batch=N` if it takes that.
     """
-    found = FILE.fullmatch(name.strip())
-    if found is None or found["kind"].lower() != "py" or not found["part"]:
-        raise NetworkError(f"{name}: name a Python file and its function that returns a module, as in my_file.py:make")
-    make = _function(found["path"], found["part"])
-    takes = _takes(make, "batch")
-    if batch is not None and not takes:
+    path, function = _named(name)
+    own = own_batch(name)
+    if batch is not None and own is None:
         raise NetworkError(f"{name} takes no batch; leave out --batch, or give the function that parameter")
-    made = _made(make, found["path"], found["part"], {"batch": batch or BATCH} if takes else {})
+    made = _made(_function(path, function), path, function, {} if own is None else {"batch": batch or own})
     if not isinstance(made, tuple) or len(made) != 2:
         what = (
             f"returned {counted(len(made), 'value')}"
@@ -201,6 +198,24 @@ def module_from_file(name: str, batch: int | None) -> tuple[Any, Any]:
         )
         raise NetworkError(f"{name} {what}; return (module, example), of what the module is called with or its shape")
     return made
+
+
+def own_batch(name: str) -> int | None:
+    """The batch that `my_file.py:make` has where none is given: the parameter's own, or 32; None: it takes none."""
+    make = _function(*_named(name))
+    if not _takes(make, "batch"):
+        return None
+    parameter = inspect.signature(make).parameters.get("batch")
+    own = parameter.default if parameter else None
+    return own if isinstance(own, int) and own > 0 else BATCH
+
+
+def _named(name: str) -> tuple[str, str]:
+    """The file and the function of a name."""
+    found = FILE.fullmatch(name.strip())
+    if found is None or found["kind"].lower() != "py" or not found["part"]:
+        raise NetworkError(f"{name}: name a Python file and its function that returns a module, as in my_file.py:make")
+    return found["path"], found["part"]
 
 
 def _ends(part: str | None) -> tuple[str | None, Loss]:

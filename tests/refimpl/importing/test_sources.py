@@ -38,6 +38,8 @@ def leaves(batch):
     raise SystemExit(3)
 def refuses(batch):
     raise refimpl.NetworkError("my own refusal")
+def usual(batch=8):
+    return "module", (batch, 3)
 no_function = 7
 class Layered:
     def fails(self):
@@ -121,6 +123,7 @@ def test_a_module_and_its_example(mine: str) -> None:
     assert module_from_file("mine.py:alone", None) == ("module", (1, 3))
     assert module_from_file("mine.py:batched", 5) == ("module", (5, 3))
     assert module_from_file("mine.py:batched", None) == ("module", (32, 3))
+    assert module_from_file("mine.py:usual", None) == ("module", (8, 3))
     for name, batch, says in (
         ("mine.py:alone", 4, ("mine.py:alone", "--batch")),
         ("mine.py:three", None, ("3 values", "(module, example)")),
