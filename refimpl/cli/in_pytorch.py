@@ -64,7 +64,9 @@ def add(parser: Parser) -> None:
         ],
     )  # fmt: skip
     parser.add_argument("module", metavar="FILE", help="a Python file and its function, as in my_file.py:make")
-    parser.add_argument("--batch", type=whole(), metavar="N", help="what the function is called with (default: its own, else 32)")
+    parser.add_argument(
+        "--batch", type=whole(), metavar="N", help="what the function is called with (default: its own, else 32)"
+    )  # fmt: skip
     parser.add_argument(
         "--policy", metavar="SETUP", dest="wanted",
         help='the setup to carry out: accudnn or "vdnn-all, join=no", or checkpoint-per-block (default: the fastest '

@@ -148,8 +148,8 @@ def failure(function: Any) -> Exception:
 def test_an_error_names_the_innermost_line_of_the_users(mine: str) -> None:
     module = own_code.executed(mine, 1)
     error = failure(module.Layered().fails)
-    assert own_code.line_of(error) == "mine.py, line 26, in fails"
-    assert own_code.error_line(error) == "mine.py, line 26, in fails: KeyError: 'key'"
+    assert own_code.line_of(error) == "mine.py, line 28, in fails"
+    assert own_code.error_line(error) == "mine.py, line 28, in fails: KeyError: 'key'"
     assert own_code.raised(error)
     error = failure(lambda: refimpl.networks.build("vgg17"))
     assert not own_code.raised(error) and own_code.line_of(error) is None
