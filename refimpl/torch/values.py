@@ -104,12 +104,12 @@ class StorageValue:
         self.iteration.noted[id(self)] = self.ref
         if self.witness is not None or (self.is_left and (self.host is not None or self.calls is not None)):
             if self.witness is None and self.host is None:
-                self._remember(tensor)
+                self.iteration.unseen(self._remember, tensor)
             return
         is_left = self.is_left
         self.take(tensor)
         if self.is_wanted:
-            self.offload()
+            self.iteration.unseen(self.offload)
             if is_left:
                 self.release()
 

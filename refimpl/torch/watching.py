@@ -301,7 +301,7 @@ class Iteration(Watch):
         if type(value) is StorageValue and value.iteration is self:
             if value.label is not None:
                 made = (value.label, value.entry, value.output), value.is_wanted, value.is_left
-            packed = self.unseen(value.save, tensor, place)
+            packed = value.save(tensor, place)
         else:
             if storage is not None:
                 self._others[storage._cdata] = ref(storage)
