@@ -15,7 +15,7 @@ from pathlib import Path
 from refimpl import cli
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = (ROOT / "README.md", ROOT / "docs" / "tour.md", ROOT / "docs" / "your-own-network.md")
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("will-it-fit", "tour", "your-own-network")))
 BLOCK = re.compile(r"^```console\n\$ (refimpl [^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

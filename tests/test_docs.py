@@ -236,6 +236,12 @@ def test_the_readme_is_short() -> None:
     assert len(text.splitlines()) <= 155 and too_long(text) == []
 
 
+def test_the_page_on_what_fits_shows_its_file() -> None:
+    (shown,) = fences(ROOT / "docs" / "will-it-fit.md", "python")
+    own = (ROOT / "docs" / "_static" / "my_file.py").read_text(encoding="utf-8")
+    assert shown.partition("# my_file.py\n")[2].strip() == own.strip()
+
+
 @pytest.mark.slow
 def test_the_readme_prints_what_the_commands_print() -> None:
     readme = script("readme")

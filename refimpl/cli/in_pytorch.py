@@ -42,7 +42,7 @@ from refimpl.planner import Program, SetupError
 from refimpl.report.comparison import Compared
 from refimpl.report.tables import bytes_of, compare_table
 from refimpl.report.uncounted import uncounted
-from refimpl.report.will_it_fit import CONTEXT, Need, budget_of, has_one_memory, moves, need, usable_bytes
+from refimpl.report.will_it_fit import CONTEXT, Need, budget_of, has_one_memory, moves, need, parts, usable_bytes
 from refimpl.text import size
 
 #: What users of PyTorch have: a checkpoint around each block between two maps that everything passes through.
@@ -137,9 +137,10 @@ def run(options: argparse.Namespace) -> int:
     assumed = assumptions(options, plain)
     if options.json:
         document = document_of(name, program, documents, lines, options.out, why)
-        print_json({"answer": answer.document(), "assumed": assumed} | document)
+        print_json({"answer": answer.document() | {"parts": parts(plain)}, "assumed": assumed} | document)
     else:
         wrapped(f"{answer}.")
+        wrapped(f"Plain PyTorch: {', '.join(f'{what} {size(nbytes)}' for what, nbytes in parts(plain).items())}.")
         say("")
         show(rows, documents, network, machine, budget, options, assumed)
         if program:

@@ -62,6 +62,22 @@ def counted_around(program: Program) -> list[Uncounted]:
     return [one for one in uncounted(program) if one.allocated and one.name not in (CUDNN, NAMES, OPTIMISER)]
 
 
+def parts(program: Program) -> dict[str, int]:
+    """What the memory is taken by where most of it is, in bytes, by the words of PyTorch's users."""
+    network, row = program.network, max(program.rows, key=lambda row: row.transient_bytes)
+    gradients = [life for life in program.lifetimes() if life.tensor.kind == "weight gradient"]
+    there = (one for one in gradients if one.allocate.step <= row.step.number)
+    made = sum(one.tensor.nbytes for one in there if one.free is None or one.free.step > row.step.number)
+    of = dict.fromkeys(("weight", "momentum"), 0)
+    for tensor in network.resident:
+        if tensor.kind in of:
+            of[tensor.kind] += tensor.nbytes
+    return {
+        "weights": of["weight"], "gradients": made, "optimiser": of["momentum"],
+        "activations": row.transient_bytes - made, "batch and buffers": network.resident_bytes - sum(of.values()),
+    }  # fmt: skip
+
+
 def moves(program: Program) -> bool:
     """Whether a program offloads or recomputes a map."""
     decided = program.decisions()

@@ -194,6 +194,9 @@ def test_what_does_not_fit_is_told_what_to_do(refimpl: Command, file: str) -> No
     document = json.loads(said.out)
     answer = document["answer"]
     assert answer["fits"] == "no" and answer["room_bytes"] == (650 - 512) << 20 and answer["room"] == "usable"
+    assert sum(answer["parts"].values()) == answer["need"]["predicted"]
+    weights = 8 * (256 + 1) * 256 + 257 * 8
+    assert answer["parts"]["weights"] == 4 * weights and answer["parts"]["optimiser"] == 8 * weights
     policy, batch, autocast = answer["do"]
     assert policy["policy"] == document["chosen"] and policy["slow_down"] >= 1
     assert all(one["need"]["most"] <= answer["room_bytes"] < answer["need"]["least"] for one in (policy, batch))
