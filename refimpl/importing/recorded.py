@@ -9,6 +9,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
 import torch
@@ -44,10 +45,12 @@ def as_it_trains(
     masks = sys.modules.get("transformers.masking_utils")
     stand_ins = {name: one for name, one in _masks_in_training(args, kwargs).items() if hasattr(masks, name)}
     own = {name: getattr(masks, name) for name in stand_ins}
-    kept = {part: (dict(vars(part)), dict(part._parameters), dict(part._buffers)) for part in module.modules()}
+    parts = [*module.modules()]
+    attributes = [one for part in parts for one in (vars(part), *vars(part).values())]
+    kept = [(one, copy(one)) for one in attributes if isinstance(one, dict | list | set)]
     gradients = [(one, one.grad) for one in module.parameters()]
     drawn = random.getstate()
-    configs: list[Any] = [getattr(part, "config", None) for part in kept if exports]
+    configs: list[Any] = [getattr(part, "config", None) for part in parts if exports]
     caching = {id(config): config for config in configs if getattr(config, "use_cache", False) is True}.values()
     try:
         module.train()
@@ -59,11 +62,9 @@ def as_it_trains(
             yield
     finally:
         random.setstate(drawn)
-        for part, (attributes, parameters, buffers) in kept.items():
-            vars(part).clear()
-            vars(part).update(attributes)
-            part._parameters.update(parameters)
-            part._buffers.update(buffers)
+        for one, before in kept:
+            one.clear()
+            (one.extend if isinstance(one, list) else one.update)(before)
         for one, gradient in gradients:
             one.grad = gradient
         if masks is not None:

@@ -315,13 +315,13 @@ def test_a_checkpoint_inside_is_not_planned_away() -> None:
 
 
 def test_planning_leaves_a_module_as_it_was() -> None:
-    module = Keeps().train()
+    module = KeepsAll().train()
     module.c.eval()
     module.c.weight.grad = torch.ones_like(module.c.weight)
     before = {name: one.clone() for name, one in module.state_dict().items()}
     drawn, numbers = random.getstate(), torch.get_rng_state()
     plan_of(module, "baseline")
-    assert module.training and not module.c.training and not hasattr(module, "kept")
+    assert module.training and not module.c.training and not hasattr(module, "kept") and not module.all
     assert random.getstate() == drawn and torch.equal(torch.get_rng_state(), numbers)
     assert all(torch.equal(one, before[name]) for name, one in module.state_dict().items())
     assert torch.equal(module.c.weight.grad, torch.ones(10, 128)) and module.a.weight.grad is None
@@ -390,6 +390,17 @@ class Keeps(Net):
     def forward(self, x: Any) -> Any:
         self.kept = functional.relu(self.a(x))
         return self.c(functional.softmax(self.b(self.kept), -1))
+
+
+class KeepsAll(Keeps):
+    def __init__(self) -> None:
+        super().__init__()
+        self.all: list[Any] = []
+
+    def forward(self, x: Any) -> Any:
+        out = super().forward(x)
+        self.all.append(self.kept)
+        return out
 
 
 class KeepsMeans(Net):
