@@ -100,8 +100,7 @@ class Entry:
     """An operator of the script, with what a plan says of it."""
 
     __slots__ = (
-        "after", "before", "differs", "end", "func", "index", "is_dropped", "labels", "name", "node",
-        "spares", "start", "write",
+        "after", "before", "differs", "end", "func", "index", "is_dropped", "labels", "name", "node", "start", "write",
     )  # fmt: skip
 
     def __init__(self, index: int, name: str, node: str) -> None:
@@ -109,8 +108,6 @@ class Entry:
         self.labels: tuple[str | None, ...] = ()  #: the map that each output is, if the plan orders anything of it
         self.write: str | None = None  #: the same of what it overwrites
         self.is_dropped = False  #: it runs again in backward, if need be
-        #: Which outputs a lean iteration drops, and whether what it overwrites: what is not the node's value.
-        self.spares: tuple[bool, ...] = ()
         self.before: tuple[Order, ...] = ()
         self.after: tuple[Order, ...] = ()
         self.start: tuple[Order, ...] = ()  #: before the backward step of its layer
@@ -126,7 +123,7 @@ def _operator(name: str) -> Any:
     return found
 
 
-def entries_of(script: Mapping[str, Any], orders: StepOrders, lean: bool) -> list[Entry]:
+def entries_of(script: Mapping[str, Any], orders: StepOrders) -> list[Entry]:
     """The script's operators, with a plan's orders."""
     entries: list[Entry] = []
     of_node: dict[str, list[Entry]] = {}
@@ -153,8 +150,7 @@ def entries_of(script: Mapping[str, Any], orders: StepOrders, lean: bool) -> lis
             return found if found in orders.ordered else None
 
         entry.labels, entry.write = tuple(label(one) for one in makes), label(write)
-        entry.is_dropped = orders.of.get(node, NOTHING).is_dropped or lean
-        entry.spares = tuple(lean and one not in (None, node) for one in (*makes, write))
+        entry.is_dropped = orders.of.get(node, NOTHING).is_dropped
     waiting: tuple[Order, ...] = ()
     for node, (_, _, forward, backward) in orders.of.items():
         its = of_node.get(node, [])

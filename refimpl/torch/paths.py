@@ -69,7 +69,7 @@ END: Any = None
 END = OperatorPlace(None, None, 0)  #: after the last operator
 
 
-class Saved(NamedTuple):
+class KnownSave(NamedTuple):
     """What autograd saves on a way that is known, where a plan only copies."""
 
     shape: Any
@@ -85,7 +85,7 @@ class Saved(NamedTuple):
 class KnownWay(NamedTuple):
     """All of it, and what is counted there."""
 
-    saved: list[Saved]
+    saved: list[KnownSave]
     end: list[Order]  #: orders after the last one
     unplanned: int
     kept: Any

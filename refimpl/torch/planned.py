@@ -29,7 +29,7 @@ from refimpl.torch.transfers import Transfers, transfers_for
 from refimpl.torch.watching import Iteration
 
 #: Attributes of a planned module; a part of the user's module may have such a name, too, and keeps it there.
-OWN = ("last", "lean", "orders", "training", "_paths", "_transfers")
+OWN = ("last", "orders", "training", "_paths", "_transfers")
 
 
 class Planned(torch.nn.Module):
@@ -39,11 +39,10 @@ class Planned(torch.nn.Module):
     itself is read from there, and written there.
     """
 
-    def __init__(self, module: Any, plan: Any, lean: bool = False, transfers: Transfers | None = None) -> None:
+    def __init__(self, module: Any, plan: Any, transfers: Transfers | None = None) -> None:
         """Args:
         module: as it was imported; its weights may have changed.
         plan: a program of `refimpl.networks.from_torch(module, ...)`, its `decisions()`, or a JSON file with them.
-        lean: recompute also masks and indices that the plan does not know of, where their inputs are held anyway.
         transfers: how copies are made (None: as the device can).
 
         Raises:
@@ -59,7 +58,7 @@ class Planned(torch.nn.Module):
         for name in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
             object.__setattr__(self, name, getattr(module, name))
         self.training = module.training
-        self.orders, self.lean = read_plan(plan), lean
+        self.orders = read_plan(plan)
         self._transfers = transfers
         self._paths: Paths | None = None
         self.last: Iteration | None = None  #: of the latest forward pass in training that was watched
@@ -73,8 +72,8 @@ class Planned(torch.nn.Module):
             return self.module(*args, **kwargs)
         self._check_inputs(args, kwargs)
         if self._paths is None:
-            self._paths = Paths(entries_of(self._script(args, kwargs), self.orders, self.lean))
-        if self.last is not None and not self.lean and not self.orders.ordered:
+            self._paths = Paths(entries_of(self._script(args, kwargs), self.orders))
+        if self.last is not None and not self.orders.ordered:
             return self.module(*args, **kwargs)  # everything is kept, and was counted once
         self.last = Iteration(self._paths, self.orders, self.transfers)
         return self.last.run(self.module, args, kwargs)

@@ -37,7 +37,6 @@ class NodeCall:
         self.kwargs: dict[str, Any] = {}
         self.running: tuple[int, ...] = ()  #: places of statistics that it must not update again
         self.generator: tuple[Any, Any] | None = None  #: with its state
-        self.reads: list[StorageValue] = []  #: of others
         self.numbers: list[int] = []  #: of values of its own calls that it reads, and then of those that it makes
         self.makes: list[tuple[int, int]] = []  #: place among its outputs, number
         self.overwrites: Any = None  #: the source of what it overwrites, and the number of what that becomes
@@ -106,7 +105,6 @@ class NodeCalls:
             if value.calls is self:
                 call.numbers.append(value.number)
                 return Argument(value.number, StridedView(one))
-            call.reads.append(value)
             value.readers += (self.ref,)
             if value.calls is None and value.host is None:
                 value.need(one)
@@ -120,10 +118,6 @@ class NodeCalls:
         if value.calls is self:
             return value.number
         return value if value.calls is not None or value.host is not None else None
-
-    def reads_saved(self) -> bool:
-        """Whether autograd has saved all values that it reads, so that they are there for its own sake."""
-        return all(one.saved and not one.spare for call in self.calls for one in call.reads)
 
     def settle(self) -> None:
         """What it reads is about to change: what it makes has to be there, and stays."""

@@ -62,7 +62,6 @@ class StorageValue:
     number = 0  #: among the values that these make
     original: Any = None  #: where it was dropped, and its bytes on the host, to be compared with what is computed again
     saved = False  #: by autograd
-    spare = False  #: a lean iteration drops it
     stale = False  #: its storage was overwritten
     unfilled = False  #: made empty, and nothing was seen that filled it
     is_left = False  #: its time on the device is over

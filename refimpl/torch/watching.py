@@ -17,7 +17,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from refimpl.torch.module_script import Entry
-from refimpl.torch.paths import KnownWay, OperatorPlace, Paths, Saved, SavePlace, Stray
+from refimpl.torch.paths import KnownSave, KnownWay, OperatorPlace, Paths, SavePlace, Stray
 from refimpl.torch.private import Watch, fate_of, modes, tie, unwatched
 from refimpl.torch.running_again import NodeCalls
 from refimpl.torch.step_orders import Order, StepOrders
@@ -46,8 +46,8 @@ class Iteration(Watch):
         self.compared = 0  #: bytes that were copied to the host, to be compared with what is computed again
         self.noted: dict[int, ref[StorageValue]] = {}  #: values that backward needs
         self.draining: list[StorageValue] = []
-        self._known: Iterator[Saved] | None = None  #: what autograd is going to save: then nothing is watched
-        self._saved: list[Saved] = []  #: what it has saved
+        self._known: Iterator[KnownSave] | None = None  #: what autograd is going to save: then nothing is watched
+        self._saved: list[KnownSave] = []  #: what it has saved
         self._due: list[Order] = []  #: orders since then
         self._saves = 0  #: tensors since the last operator
         self._others: dict[int, Any] = {}  #: storages that autograd saved, and that are not the plan's
@@ -90,9 +90,6 @@ class Iteration(Watch):
                 self._hook(tensor.grad_fn, place)
         self._late = []
         self.obey((*known.end, *self.orders.end) if known is not None and self._known is not None else self.orders.end)
-        for spare in [value for noted in self.noted.values() if (value := noted()) is not None and value.spare]:
-            if spare.calls is not None and spare.calls.reads_saved():
-                spare.free()
         if self.strayed is not None:
             self.strayed.align()
         self._given, self.module = {one.untyped_storage()._cdata for one in given}, module
@@ -253,9 +250,7 @@ class Iteration(Watch):
     def _value(self, tensor: Any, storage: Any, label: str | None, entry: Entry | None, number: int) -> StorageValue:
         value = StorageValue(self, tensor, storage, label, entry, number)
         self._values.append(value.ref)
-        if label is None:
-            value.spare = entry is not None and entry.spares[number]
-        else:
+        if label is not None:
             holding = self._holding.setdefault(label, [])
             if holding:  # of a clone
                 value.is_wanted = any((one := known()) is not None and one.is_wanted for known in holding)
@@ -307,7 +302,7 @@ class Iteration(Watch):
                 self._others[storage._cdata] = ref(storage)
             packed = _kept(tensor, place)
         if self.paths.patience:
-            self._saved.append(Saved(tensor.shape, tensor.dtype, made, self._due, [], place, self.place))
+            self._saved.append(KnownSave(tensor.shape, tensor.dtype, made, self._due, [], place, self.place))
             self._due = []
         return packed
 

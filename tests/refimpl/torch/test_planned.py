@@ -68,17 +68,6 @@ def test_plans_move_and_recompute(beside: Beside, planned: dict[str, Planned]) -
     assert planned["vdnn-all"].last.moved()[0] and planned["superneurons"].last.recomputed  # type: ignore[union-attr]
 
 
-def test_lean_recomputes_masks_too(beside: Beside, network: Any) -> None:
-    right = beside.iteration(beside.plain, beside.module)
-    for policy in ("baseline", "superneurons"):
-        program = program_of(network, policy)
-        lean, plain = Planned(beside.module, program, lean=True), Planned(beside.module, program)
-        assert same(right, beside.iteration(beside.plain, plain))
-        assert same(right, beside.iteration(beside.plain, lean))
-        gained = plain.last.held - lean.last.held  # type: ignore[union-attr]
-        assert gained > 0 if policy == "baseline" else gained >= 0
-
-
 def test_held_at_the_turn_is_what_the_meter_counts(beside: Beside, planned: dict[str, Planned]) -> None:
     model = planned["superneurons"]
     with Meter(model.parameters(), model.transfers) as meter:
