@@ -322,7 +322,7 @@ class Observed:
 
         def starts(owner: Seen | None) -> Any:
             def hook(_: Any) -> None:
-                if current[0] is not owner:  # an operator may have several nodes of autograd
+                if owner is not None and current[0] is not owner:  # a view is a part of what was before it
                     settle()
                     current[0] = owner
 

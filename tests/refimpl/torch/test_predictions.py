@@ -73,11 +73,23 @@ class Recurrent(nn.Module):
         return self.last(torch.tanh(self.lstm(x)[0]))
 
 
+class Tied(nn.Module):
+    """Two gradients of a weight are summed after the backward of a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(64, 64) / 8)
+
+    def forward(self, x: Any) -> Any:
+        return torch.tanh(x @ self.weight.t()) @ self.weight
+
+
 CASES: dict[str, tuple[Any, tuple[int, ...]]] = {
     "clones": (Clones, (8, 3, 16, 16)),
     "attention": (Attention, (8, 16, 32)),
     "powers": (Powers, (512, 64)),
     "recurrent": (Recurrent, (8, 16, 32)),
+    "tied": (Tied, (8, 64)),
 }
 
 
