@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kernels.targets.collector import collector_paused
@@ -112,9 +113,12 @@ class _Description:
         for key, name in observed.inputs.items():
             self._input(name, key)
         used: set[str] = set()
+        numbers = [0]  #: of layers, after so many nodes
         for seen in observed.seen:
             self._add(seen)
+            numbers.append(len(self.layers))
             used |= {observed.state[key] for key in seen.reads if key in observed.state}
+        self._hold({key: numbers[observed.until.get(key, -1)] for key in self.holder})
         self._end([key for key, source in observed.state.items() if source not in used])
 
     def network(self, name: str) -> Network:
@@ -181,6 +185,14 @@ class _Description:
             self.opaque[operator] += 1
         for part, key in enumerate((*changed, *makes)):
             self.holder[key] = layer, part
+
+    def _hold(self, until: Mapping[Key, int]) -> None:
+        """Say of each layer's storages while how many more layers variables of the module hold them."""
+        for key, (layer, part) in self.holder.items():
+            if (operation := layer.operation) is not None:
+                held = [*operation.held, *[0] * (part + 1 - len(operation.held))]
+                held[part] = max(0, until[key] - layer.number)
+                layer.operation = replace(operation, held=tuple(held))
 
     def _backward_flops(self, operator: str, seen: Seen) -> int:
         """A convolution's are those of forward for each gradient: PyTorch's count of backward knows no groups."""

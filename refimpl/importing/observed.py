@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from math import prod
 from typing import Any
-from weakref import finalize
+from weakref import finalize, ref
 
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -30,7 +30,14 @@ from refimpl.importing.recorded import Recorder, as_it_trains, script_with
 from refimpl.network.layer import NetworkError
 from refimpl.network.operation import Storage
 from refimpl.torch.meter import Meter
-from refimpl.torch.private import BeforeAutograd, FakeTensor, FakeTensorMode, functions_called_by
+from refimpl.torch.private import (
+    BeforeAutograd,
+    FakeTensor,
+    FakeTensorMode,
+    functions_called_by,
+    unwatched,
+    users_of,
+)
 
 Key = int  #: of a storage
 
@@ -90,6 +97,9 @@ class Observed:
         self.seen: list[Seen] = []
         self.loss: Seen | None = None  #: what a loss outside of the network did
         self.outputs: dict[Key, bool] = {}  #: storage of an output → whether a gradient comes back for it
+        self.until: dict[Key, int] = {}  #: storage → nodes that have run when no variable holds it any more
+        self._variables: dict[Key, ref[Any]] = {}  #: storages that variables of the module hold
+        self._packed: dict[Key, list[ref[Any]]] = {}  #: storage → what autograd holds of it
         self._there: dict[int, Key] = {}  #: storage that is there, as PyTorch's allocator knows it → its key
         self._owners: dict[Any, Seen | None] = {}  #: node of autograd → the node that made it
         self._names: Counter[str] = Counter()  #: of nodes
@@ -237,8 +247,12 @@ class Observed:
         """What autograd saves for backward."""
         if _has_storage(tensor) and tensor.untyped_storage().nbytes():
             saves = self._saved if self._now is None else self._now.saves
-            saves[self._key(tensor)] = None
+            saves[key := self._key(tensor)] = None
             self._recorder.saved(tensor)
+            if isinstance(tensor, FakeTensor):  # a tensor of its own, to tell what autograd holds from what others do
+                with unwatched():
+                    tensor = FakeTensor(tensor.fake_mode, tensor.detach(), tensor.fake_device)
+                self._packed.setdefault(key, []).append(ref(tensor))
         return tensor
 
     def _begins(self, operator: str, values: Any) -> Seen:
@@ -246,11 +260,21 @@ class Observed:
         count = self._names[operator]
         self._names[operator] += 1
         path, kind = self._calling[-1]
+        self._look_at_variables()
         self._now = seen = Seen(f"{operator}_{count}" if count else operator, operator.rstrip("_"), path, kind)
         self._reads(seen, values)
         self._known = len(self.storages)
         self._counts.settle()
         return seen
+
+    def _look_at_variables(self) -> None:
+        """A node is about to run: which storages does autograd alone hold now?"""
+        for key, known in [*self._variables.items()]:
+            storage = known()
+            packed = sum(one() is not None for one in self._packed.get(key, ()))
+            if storage is None or users_of(storage) <= packed:
+                del self._variables[key]
+                self.until[key] = len(self.seen)
 
     def _reads(self, seen: Seen, values: Any, is_inside: bool = False) -> None:
         for tensor in tensors_in(values):
@@ -269,6 +293,7 @@ class Observed:
         seen.makes = list(dict.fromkeys(key for key in (*seen.outputs, *seen.saves) if key in new))
         seen.overwrites = [key for key in self.keys_of(list(changed)) if key not in self.state]
         its = tensors_in(made)
+        self._variables |= {self._key(one): ref(one.untyped_storage()) for one in its if self._key(one) in new}
         seen.learns = any(one.requires_grad for one in its)
         seen.shape = tuple(map(int, its[0].shape)) if its else ()
         if not torch.is_grad_enabled() and any(seen.reads.values()) and its and its[0].is_floating_point():

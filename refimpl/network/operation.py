@@ -51,6 +51,7 @@ class Operation:
     overwrites: int | None = None  #: the number of the source that it changes in place, which is then its output
     hands_on: bool = False  #: whether its gradient is that of its output, in the same storage
     learns: bool = True  #: whether a gradient goes through it
+    held: tuple[int, ...] = ()  #: of each output: how many more layers run while variables of the module hold it
     forward_flops: int = 0
     backward_flops: int = 0
     made_bytes: int = 0  #: of what it makes, when it was seen

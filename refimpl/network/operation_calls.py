@@ -12,6 +12,7 @@ takes only while it runs is its call's scratch.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from refimpl.network.call import PYTORCH, Call
@@ -52,6 +53,15 @@ def made_tensors(layer: Layer) -> list[Tensor]:
 def own_tensors(layer: Layer) -> list[Tensor]:
     """The storages that a layer makes."""
     return layer.outputs[len(layer.outputs) - len(operation_of(layer).makes) :]
+
+
+def held_until(layers: Iterable[Layer]) -> dict[Tensor, int]:
+    """Map → the number of the last forward step at which a variable of the module still holds it."""
+    found: dict[Tensor, int] = {}
+    for layer in layers:
+        held = layer.operation.held if layer.operation is not None else ()
+        found |= {y: layer.forward.number + more for y, more in zip(layer.outputs, held, strict=False) if more}
+    return found
 
 
 def forward(network: Operated, layer: Layer) -> list[Call]:

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from refimpl.machine import HOST, Clock, Machine
 from refimpl.network import Network, Step, Tensor
-from refimpl.planner.cache_of_maps import CacheOfMaps
 from refimpl.planner.device_memory import DeviceMemory
 from refimpl.planner.instructions import HOST_STREAM, NETWORK_STREAM, Counts, StepRow
 from refimpl.planner.mover import Mover, StreamNumbers, Workspace
@@ -52,7 +51,9 @@ class Planner:
         cache, algorithms = setup.cache.bind(context), setup.algorithms.bind(context)
         in_pytorch = network.conventions.as_pytorch
         if in_pytorch:
-            cache = CacheOfMaps(cache)
+            from refimpl.planner.cache_of_maps import CacheOfMaps
+
+            cache = CacheOfMaps(cache, context)
 
         self.order = Order(len(self.streams), Clock(len(self.streams), machine.ring.shares_link))
         self.memory: DeviceMemory = self.memory_class(

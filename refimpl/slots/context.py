@@ -37,6 +37,11 @@ class Context:
         self.network, self.machine = network, machine
         self.budget = machine.memory_bytes if budget is None else budget  #: bytes
         self.batch = network.given  #: their host copies are the user's, and always there
+        self.held: Mapping[Tensor, int] = {}  #: map → the last forward step in which the module's variables hold it
+        if network.conventions.as_pytorch:
+            from refimpl.network.operation_calls import held_until
+
+            self.held = held_until(network.layers)
         self.uses = uses_of(network)  #: managed tensor → the steps that use it, in order
         self.results = results_of(network)
         #: Tier → bytes for maps, the preferred tier first; the host's without the batch's and the results' buffers.
@@ -85,8 +90,8 @@ class Context:
         return None if tensor.kind == "input" else self.uses[tensor][0]
 
     def last_forward_use(self, tensor: Tensor) -> int:
-        """Number of the last forward step that uses the tensor; 0 if none does."""
-        return last_forward_uses(self.network)[tensor]
+        """Number of the last forward step that uses the tensor, or in which a variable holds it; 0 if none does."""
+        return max(last_forward_uses(self.network)[tensor], self.held.get(tensor, 0))
 
     def last_forward_write(self, tensor: Tensor, before: int) -> int:
         """Number of the last forward step before step `before` that writes the tensor or changes it in place."""
@@ -101,7 +106,7 @@ class Context:
     def last_use(self, tensor: Tensor) -> int:
         """Number of the last step that uses the tensor, rebuilding from it included; 0 if none does."""
         uses = self.uses[tensor]
-        return max(uses[-1].number if uses else 0, max(self.rebuilt_from.get(tensor, ()), default=0))
+        return max(uses[-1].number if uses else 0, self.held.get(tensor, 0), *self.rebuilt_from.get(tensor, ()))
 
     def can_be_rebuilt(self, tensor: Tensor) -> bool:
         """Whether a map may be dropped, and made by forward steps again: not the batch, nor what is `made_once`."""

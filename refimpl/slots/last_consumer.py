@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from refimpl.network import Layer
 from refimpl.slots.baseline import Departures
-from refimpl.slots.context import Context
+from refimpl.slots.context import Context, last_forward_uses
 
 
 class LastConsumerSends(Departures):
@@ -23,4 +23,4 @@ class LastConsumerSends(Departures):
             for x in layer.inputs:
                 if x in crossing:
                     crossing.remove(x)
-                    self.add(context.last_forward_use(x), x, f"an input of {layer.name}")
+                    self.add(last_forward_uses(context.network)[x], x, f"an input of {layer.name}")

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from refimpl.network import Layer, Step, Tensor
 from refimpl.network.kinds import LayerKind, with_new
 from refimpl.slots import questions as slots
-from refimpl.slots.context import Context
+from refimpl.slots.context import Context, last_forward_uses
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class BoundWindow:
         self._offloaded: defaultdict[Layer, list[Tensor]] = defaultdict(list)  #: by the layer that sent them out
         for tensor, fate in context.fates.items():
             if fate.name == "offload":
-                self._offloaded[self._layers[context.last_forward_use(tensor) - 1]].append(tensor)
+                self._offloaded[self._layers[last_forward_uses(context.network)[tensor] - 1]].append(tensor)
         self._prefetched: set[Layer] = set()
 
     def due(self, step: Step) -> Sequence[Tensor]:

@@ -71,6 +71,8 @@ class Dead:
         for checkpoint, steps in context.rebuilt_from.items():  # a rebuild uses its checkpoint
             for number in steps:
                 uses[number - 1].append(checkpoint)
+        for tensor, number in context.held.items():  # and a variable that holds it
+            uses[number - 1].append(tensor)
         self._after = [dict.fromkeys(tensors) for tensors in last_uses(uses)]
         for after, tensors in zip(self._after, last_uses(uses[: context.network.depth]), strict=False):
             after.update(dict.fromkeys(tensor for tensor in tensors if tensor in context.fates))
@@ -98,6 +100,7 @@ class EachUse(Analysis):
         dead = Dead(context)
         for tensor in filter(context.is_offloaded, context.uses):
             made = context.last_forward_write(tensor, before=context.network.depth + 1)
+            made = max(made, context.held.get(tensor, 0))
             used = (step.number for step in context.uses[tensor] if step.number >= made)
             dead.free(tensor, [*used, *context.rebuilt_from.get(tensor, ())])
         return dead

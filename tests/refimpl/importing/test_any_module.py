@@ -200,9 +200,9 @@ def test_what_is_held_at_the_turn_is_what_pytorch_saves(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["maps", "windows"])
 def test_the_peak_of_the_baseline_is_pytorchs(name: str) -> None:
-    """Of all that is not a weight, a buffer or the batch; run as exported, so that no name in forward keeps a map."""
+    """Of all that is not a weight, a buffer or the batch; the variables of its forward keep maps, too."""
     module, network = described(name)
-    held = Held(torch.export.export(module.train(), EXAMPLES[name][1], strict=False).module(), EXAMPLES[name][1])
+    held = Held(module.train(), EXAMPLES[name][1])
     program = refimpl.plan(network, "baseline", "titan-x", "12GiB")
     states = sum(tensor.nbytes for tensor in network.resident)
     assert program.peak_bytes - states == pytest.approx(held.most, rel=0.05)

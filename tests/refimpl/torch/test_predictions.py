@@ -84,12 +84,29 @@ class Tied(nn.Module):
         return torch.tanh(x @ self.weight.t()) @ self.weight
 
 
+class Variables(nn.Module):
+    """Variables hold maps that are not read any more, until the next block has others for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(3))
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            a = layer(x).tanh()
+            b = a.exp()
+            c = b.sin()
+            x = c.tanh()
+        return x
+
+
 CASES: dict[str, tuple[Any, tuple[int, ...]]] = {
     "clones": (Clones, (8, 3, 16, 16)),
     "attention": (Attention, (8, 16, 32)),
     "powers": (Powers, (512, 64)),
     "recurrent": (Recurrent, (8, 16, 32)),
     "tied": (Tied, (8, 64)),
+    "variables": (Variables, (512, 64)),
 }
 
 
