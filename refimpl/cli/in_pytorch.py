@@ -29,7 +29,6 @@ from refimpl.cli.terminal import print_json, progress, say, show_table, tell, wa
 from refimpl.combined import Combined
 from refimpl.files import replace_text
 from refimpl.importing.any_batch import Batches
-from refimpl.importing.named_maps import kept_by_names
 from refimpl.importing.own_code import executed
 from refimpl.importing.sources import FILE, module_from_file, own_batch
 from refimpl.machine import Machine, here
@@ -104,12 +103,12 @@ def run(options: argparse.Namespace) -> int:
     describe = partial(described, options, loss_named(options))
     network = describe(module, example, options.autocast)
     machine = resolve.machine(options, "here" if here.gpu_at_hand() else "h100")
-    plain, named = unlimited_baseline(network, machine), kept_by_names(module, example, options.autocast)
+    plain = unlimited_baseline(network, machine)
     if options.budget is None:
-        budget, answer = budget_of(plain), Answer(need(plain, named), usable_bytes(machine), machine.name)
+        budget, answer = budget_of(plain), Answer(need(plain), usable_bytes(machine), machine.name)
     else:
         budget = budget_bytes(options.budget, network, machine)
-        answer = Answer(need(plain, named), budget)
+        answer = Answer(need(plain), budget)
     names = names_of(options, network)
     groups = groups_of(options, names)
     with progress("planning", len(groups)) as advance:
@@ -118,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
     rows = [replace(one, name=LABELS.get(name, one.name)) for name, (one, _, _) in zip(names, found, strict=True)]
     documents = [one | {"setup": name} for name, (_, one, _) in zip(names, found, strict=True)]
     wanted = None if options.wanted is None else names.index(options.wanted)
-    needs = [need(one, named) if one else None for one in programs]
+    needs = [need(one) if one else None for one in programs]
     if wanted is None and answer.fits != "yes":
         sure = [one if its and its.most <= answer.room else None for one, its in zip(programs, needs, strict=True)]
         place = fastest(programs if not answer.machine or not any(sure) else sure)
@@ -130,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
     why = "" if program else what_would(network, machine, budget, asked)
     if answer.fits != "yes":
         answer.do += policies(place, programs, needs, names, plain)
-        answer.do += others(options, describe, machine, answer, network, named) if wanted is None else []
+        answer.do += others(options, describe, machine, answer, network) if wanted is None else []
     lines = lines_of(example, options.out or "plan.json")
     if program and out:
         replace_text(out, json.dumps(program.decisions()) + "\n")
@@ -258,7 +257,6 @@ def others(
     machine: Machine,
     answer: Answer,
     network: Network,
-    named: int | None,
 ) -> list[dict[str, Any]]:
     """What fits without a plan: a smaller batch, or autocast."""
     found: list[dict[str, Any]] = []
@@ -272,15 +270,14 @@ def others(
         fitting, too_large = 0, options.batch or 1
         while too_large - fitting > 1:
             batch = (fitting + too_large) // 2
-            share = named and -(-named * batch // options.batch)
-            if (taken := need(unlimited_baseline(batches(batch), machine), share)).most <= answer.room:
+            if (taken := need(unlimited_baseline(batches(batch), machine))).most <= answer.room:
                 fitting, found = batch, [{"batch": batch, "need": taken}]
             else:
                 too_large = batch
     if options.autocast is None:
         with suppress(NetworkError), waiting("looking what autocast takes"):
             made = module_from_file(options.module, options.batch)
-            taken = need(unlimited_baseline(describe(*made, "bfloat16"), machine), kept_by_names(*made, "bfloat16"))
+            taken = need(unlimited_baseline(describe(*made, "bfloat16"), machine))
             found += [{"autocast": "bfloat16", "need": taken}] * (taken.predicted <= answer.room)
     return found
 

@@ -13,13 +13,12 @@ from typing import NamedTuple
 from refimpl.network import Layer, Network
 from refimpl.network.tensor import ITEM_BYTES, Tensor
 from refimpl.planner import Program
-from refimpl.slots.context import uses_of
 from refimpl.text import counted
 
 BLOCK = 512  #: bytes: PyTorch's allocator hands out multiples of it
 MIB = 1 << 20
 RECURRENT = "lstm", "gru", "rnn_tanh", "rnn_relu"
-CUDNN, NAMES, OPTIMISER = "cuDNN's workspaces", "names in forward", "the optimiser's temporaries"
+CUDNN, OPTIMISER = "cuDNN's workspaces", "the optimiser's temporaries"
 CUBLAS = 8_519_680, 32 * MIB  #: a handle's workspace: PyTorch's default before Hopper, and on it
 
 
@@ -41,13 +40,11 @@ def uncounted(program: Program) -> list[Uncounted]:
     there = [*network.resident, *_alive_at_the_peak(program)]
     rounded = program.setup.allocator.open(0).rounded
     rounding = sum(abs(tensor.nbytes + -tensor.nbytes % BLOCK - rounded(tensor.nbytes)) for tensor in there)
-    names = sum(tensor.nbytes for tensor in _forward_only(network))
     learnt = sum(tensor.nbytes for tensor in network.managed if tensor.kind == "weight gradient")
     outputs = sum(x.nbytes for x in network.layers[-1].inputs)
     loss = [] if _counts_its_loss(network) else [Uncounted("the loss", 0, 2 * outputs, "it is not part of the module")]
     return [
         Uncounted("rounding", 0, rounding, f"of {counted(len(there), 'block')} to {BLOCK} bytes, beside this pool's"),
-        Uncounted(NAMES, 0, names, "keep maps that no later operator reads, until forward returns"),
         Uncounted(CUDNN, 0, _columns(network.layers), "the most: a convolution by columns"),
         *_reserves(network.layers),
         Uncounted("cuBLAS's workspace", CUBLAS[0], CUBLAS[1], "its default, by the GPU"),
@@ -65,13 +62,6 @@ def _alive_at_the_peak(program: Program) -> Iterable[Tensor]:
         for life in program.lifetimes()
         if life.allocate.step <= step and (life.free is None or life.free.released >= step)
     }
-
-
-def _forward_only(network: Network) -> Iterable[Tensor]:
-    """Maps that forward alone uses."""
-    uses = uses_of(network)
-    maps = (tensor for tensor in network.managed if tensor.kind == "map" and uses[tensor])
-    return [tensor for tensor in maps if uses[tensor][-1].forward]
 
 
 def _columns(layers: Iterable[Layer]) -> int:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from refimpl.machine import Machine
 from refimpl.planner import Program
-from refimpl.report.uncounted import CUDNN, NAMES, OPTIMISER, Uncounted, uncounted
+from refimpl.report.uncounted import CUDNN, OPTIMISER, Uncounted, uncounted
 from refimpl.text import UNITS
 
 #: Bytes of CUDA and its libraries in a process, an assumption: about 300 MB with kernels that are loaded when they are
@@ -33,33 +33,21 @@ class Need(NamedTuple):
         return f"{predicted} {name} ({least} to {most})"
 
 
-def need(program: Program, named: int | None = None) -> Need:
-    """What a program takes.
-
-    While forward runs, a name in it keeps its map, although backward does not need that, or a plan has let it go.
-
-    Args:
-        program: of a network as PyTorch keeps it.
-        named: bytes that names keep at most (`refimpl.importing.named_maps`); None: they may keep every map.
-    """
+def need(program: Program) -> Need:
+    """What a program of a network as PyTorch keeps it takes."""
     network = program.network
     items = {one.name: one for one in uncounted(program)}
     around = counted_around(program)
     least, most = sum(one.least for one in around), sum(one.most or 0 for one in around)
-    learnt = items[OPTIMISER].most or 0
-    levels, made = [2 * learnt], 0  # the optimiser's step has gradients and temporaries
-    for row in program.rows:
-        writes = sum(tensor.nbytes for tensor in row.step.writes if tensor.kind == "map")
-        made += writes
-        gone = max(0, made - row.live_bytes) if row.step.forward else 0
-        levels.append(row.transient_bytes + (gone if named is None else min(gone, max(0, named - writes))))
-    predicted = network.resident_bytes + max(row.transient_bytes for row in program.rows)
-    return Need(predicted, predicted + least, network.resident_bytes + max(levels) + most)
+    peak = max(row.transient_bytes for row in program.rows)
+    step = 2 * (items[OPTIMISER].most or 0)  # the optimiser's has gradients and temporaries
+    predicted = network.resident_bytes + peak
+    return Need(predicted, predicted + least, network.resident_bytes + max(peak, step) + most)
 
 
 def counted_around(program: Program) -> list[Uncounted]:
     """What is there at every moment, and not counted."""
-    return [one for one in uncounted(program) if one.allocated and one.name not in (CUDNN, NAMES, OPTIMISER)]
+    return [one for one in uncounted(program) if one.allocated and one.name not in (CUDNN, OPTIMISER)]
 
 
 def parts(program: Program) -> dict[str, int]:
