@@ -105,6 +105,7 @@ class Observed:
         self._names: Counter[str] = Counter()  #: of nodes
         self._calling: list[tuple[str, Any]] = [("", type(module))]  #: modules that run: their paths and classes
         self._now: Seen | None = None  #: the node that runs
+        self._current: Seen | None = None  #: whose backward runs
         self._saved: dict[Key, None] = {}  #: before the node that runs: a checkpoint saves what it begins with
         self._known = 0  #: storages that were there before it
         self._recorder = Recorder()
@@ -113,7 +114,7 @@ class Observed:
 
         def run(call: Callable[[], Any]) -> None:
             before = BeforeAutograd(self._node)
-            hooks = torch.autograd.graph.saved_tensors_hooks(self._save, lambda tensor: tensor)
+            hooks = torch.autograd.graph.saved_tensors_hooks(self._save, self._unpack)
             casting = torch.autocast(self.device, autocast, enabled=autocast is not None)
             with hooks, casting, self._recorder, before, functions_called_by(self._function):
                 found = call()
@@ -255,6 +256,12 @@ class Observed:
                 self._packed.setdefault(key, []).append(ref(tensor))
         return tensor
 
+    def _unpack(self, tensor: Any) -> Any:
+        """What backward reads: the last node of a checkpoint is the first to read what the checkpoint begins with."""
+        if self._current is not None and _has_storage(tensor) and tensor.untyped_storage().nbytes():
+            self._current.saves.setdefault(self._key(tensor))
+        return tensor
+
     def _begins(self, operator: str, values: Any) -> Seen:
         """A node is about to run on these values."""
         count = self._names[operator]
@@ -337,19 +344,18 @@ class Observed:
         roots = losses or roots
         wanted = {self._key(one) for one in roots} if root is made else {self._key(one) for one in outputs}
         self.outputs = {self._key(one): one.requires_grad and self._key(one) in wanted for one in outputs}
-        current: list[Seen | None] = [None]
 
         def settle() -> None:
             flops, levels = self._counts.settle()
-            if (seen := current[0]) is not None:
+            if (seen := self._current) is not None:
                 seen.backward_flops += flops
                 seen.backward_levels += levels
 
         def starts(owner: Seen | None) -> Any:
             def hook(_: Any) -> None:
-                if owner is not None and current[0] is not owner:  # a view is a part of what was before it
+                if owner is not None and self._current is not owner:  # a view is a part of what was before it
                     settle()
-                    current[0] = owner
+                    self._current = owner
 
             return hook
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from refimpl.torch import Meter, Planned  # noqa: E402
 from tests.refimpl.torch.test_private import Seen  # noqa: E402
@@ -100,6 +102,20 @@ class Variables(nn.Module):
         return x
 
 
+class Checkpoints(nn.Module):
+    """The first map of a checkpoint is read at the beginning of its backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        parts = [nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh()]
+        self.blocks = nn.ModuleList(nn.Sequential(*copy.deepcopy(parts)) for _ in range(4))
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = checkpoint(block, torch.sin(x), use_reentrant=False)
+        return x
+
+
 CASES: dict[str, tuple[Any, tuple[int, ...]]] = {
     "clones": (Clones, (8, 3, 16, 16)),
     "attention": (Attention, (8, 16, 32)),
@@ -107,6 +123,7 @@ CASES: dict[str, tuple[Any, tuple[int, ...]]] = {
     "recurrent": (Recurrent, (8, 16, 32)),
     "tied": (Tied, (8, 64)),
     "variables": (Variables, (512, 64)),
+    "checkpoints": (Checkpoints, (512, 64)),
 }
 
 
