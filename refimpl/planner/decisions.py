@@ -46,6 +46,11 @@ def decisions(program: Program) -> dict[str, Any]:
             if order in there and ["free", tensor.name] not in there[there.index(order) :]:
                 there.remove(order)  # a layer that overwrites the map runs again, too; the last of them counts
         there.append(order)
+    for one in network.steps[network.depth : -1]:
+        if not one.calls and one.number in orders:  # no backward runs there: the next step has its orders
+            its = orders.pop(one.number)
+            following = orders.setdefault(one.number + 1, {"before": [], "after": []})
+            following["before"][:0] = [*its["before"], *its["after"]]
     maps = [tensor for tensor in network.managed if tensor.kind == "map"]
     fates = {tensor: program.fates[tensor] for tensor in maps if tensor in program.fates}
     copies = [it for it in program.instructions if isinstance(it, Copy) and it.tensor.kind == "map"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import product
 from typing import Any
 
 import pytest
@@ -116,6 +117,20 @@ class Checkpoints(nn.Module):
         return x
 
 
+class Masks(nn.Module):
+    """No backward runs of a mask: what a plan orders there is ordered at the next step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(3))
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x).tanh().exp()
+            x = x * (x > x.mean()).to(x.dtype)
+        return x
+
+
 CASES: dict[str, tuple[Any, tuple[int, ...]]] = {
     "clones": (Clones, (8, 3, 16, 16)),
     "attention": (Attention, (8, 16, 32)),
@@ -124,11 +139,13 @@ CASES: dict[str, tuple[Any, tuple[int, ...]]] = {
     "tied": (Tied, (8, 64)),
     "variables": (Variables, (512, 64)),
     "checkpoints": (Checkpoints, (512, 64)),
+    "masks": (Masks, (512, 64)),
 }
 
 
-@pytest.mark.parametrize("policy", ["superneurons", "dtr", "accudnn"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "policy"), [*product(CASES, ["superneurons", "dtr", "accudnn"]), ("masks", "vdnn-all")]
+)
 def test_held_and_peak_are_as_predicted(case: str, policy: str) -> None:
     made, shape = CASES[case]
     torch.manual_seed(0)
