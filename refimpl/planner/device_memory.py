@@ -50,6 +50,7 @@ class DeviceMemory:
     def __post_init__(self) -> None:
         self.pool = self.allocator.open(self.budget)
         self.live_bytes = self.live_tensors = self.transient_bytes = 0
+        self.revived: list[tuple[Tensor, int, int]] = []  #: with the steps that released it and that wanted it again
         self._blocks: dict[Tensor, Block] = {}  # resident tensors too
         self._draining: dict[Tensor, Draining] = {}  # the longest draining first
         self._draining_bytes = 0
@@ -121,7 +122,9 @@ class DeviceMemory:
 
     def revive(self, tensor: Tensor) -> None:
         """A draining tensor is wanted again: its bytes are still there."""
-        self._arrive(tensor, self._undrain(tensor).block)
+        draining = self._undrain(tensor)
+        self.revived.append((tensor, draining.released, self.order.now))
+        self._arrive(tensor, draining.block)
 
     def give_back_drained(self, everything: bool = False) -> None:
         """The bytes whose copies the kernels to come run after go back to the pool; or those of all that drain."""

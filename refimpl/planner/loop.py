@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -150,6 +151,15 @@ class Planner:
                 self._allocate([tensor])
             self.mover.copy_in(tensor, "batch")
 
+    def _count_revived(self) -> None:
+        """What drained until it was wanted again has never left."""
+        for tensor, released, wanted in self.memory.revived:
+            for at in range(released, wanted - 1):
+                row = self.rows[at]  # of the step after that number
+                live = row.live_bytes + tensor.nbytes
+                most = max(live, row.transient_bytes + tensor.nbytes * (at > released))  # until then it was live
+                self.rows[at] = replace(row, live_bytes=live, live_tensors=row.live_tensors + 1, transient_bytes=most)
+
     def _end(self) -> Program:
         """Copy the results out, release everything, and join all streams, so that the program can be repeated."""
         for tensor in self.context.results:
@@ -157,6 +167,8 @@ class Planner:
         for tensor in self.memory.managed():
             self.mover.release(tensor)
         self.memory.give_back_drained(everything=True)
+        if self.memory.in_pytorch:
+            self._count_revived()
         self.order.join()
         resident = self.memory.residents()
         instructions, cut_bytes = self.order.close(resident)

@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from refimpl.torch import Meter, Planned  # noqa: E402
 from tests.refimpl.torch.test_private import Seen  # noqa: E402
+from tests.refimpl.torch.todays_models import MoCo, images  # noqa: E402
 from tests.refimpl.torch.trained_modules import Beside, program_of, same  # noqa: E402
 
 
@@ -168,6 +169,16 @@ def test_held_and_peak_are_as_predicted(case: str, policy: str) -> None:
     assert planned.last is not None
     assert planned.last.held == predicted["held"]
     assert counted.peak == pytest.approx(predicted["peak"], rel=0.05), case  # type: ignore[attr-defined]
+
+
+def test_a_map_that_drains_until_it_is_wanted_counts() -> None:
+    """Its bytes never went back, and no decision lets it go."""
+    program = program_of(refimpl.networks.from_torch(MoCo(), (images(), images()), keeps="pytorch-cpu"), "accudnn")
+    for row in program.rows:
+        now = row.step.number
+        there = [life for life in program.lifetimes() if life.allocate.step < now]
+        there = [life for life in there if life.free is None or now < life.free.released]
+        assert sum(life.tensor.nbytes for life in there) <= row.live_bytes
 
 
 def test_a_loss_outside_of_the_module_counts() -> None:
