@@ -113,7 +113,7 @@ class _Description:
         for key, name in observed.inputs.items():
             self._input(name, key)
         used: set[str] = set()
-        numbers = [0]  #: of layers, after so many nodes
+        numbers = [0]  #: of layers before each node, and after the last
         for seen in observed.seen:
             self._add(seen)
             numbers.append(len(self.layers))
