@@ -118,7 +118,7 @@ class _Description:
             self._add(seen)
             numbers.append(len(self.layers))
             used |= {observed.state[key] for key in seen.reads if key in observed.state}
-        self._hold({key: numbers[observed.until.get(key, -1)] for key in self.holder})
+        self._hold({key: numbers[observed.until.get(key, 0)] for key in self.holder})
         self._end([key for key, source in observed.state.items() if source not in used])
 
     def network(self, name: str) -> Network:

@@ -338,6 +338,7 @@ class Observed:
     # -- backward ------------------------------------------------------------------------------------------------------
 
     def _ends(self, made: Any, root: Any) -> None:
+        self.until |= dict.fromkeys(self._variables, len(self.seen))
         outputs = [one for one in tensors_in(made) if one.untyped_storage().nbytes()]
         roots = [one for one in tensors_in(root) if one.requires_grad]
         losses = [one for one in roots if one.dim() == 0]  # a model that returns its loss, and its logits beside that

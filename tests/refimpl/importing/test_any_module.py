@@ -360,6 +360,13 @@ def test_gradients_stay_until_the_optimiser_and_its_states_are_resident() -> Non
     assert network.origins["embedding"] == "table" and adam.origins == network.origins
 
 
+def test_what_backward_alone_reads_is_held_by_no_variable() -> None:
+    module = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Dropout(), nn.Linear(8, 4))
+    network = refimpl.networks.from_torch(module, (4, 8), keeps="pytorch-cpu")
+    held = {layer.name: layer.operation.held for layer in network.layers[:-1]}
+    assert held == {"0": (1,), "1": (1, 0, 0), "2": (1, 0), "3": (0,)}
+
+
 def test_what_a_plan_does_not_count_is_an_item_with_its_range() -> None:
     """A column has 27 numbers."""
     program = refimpl.plan(refimpl.networks.from_torch(Odd(), (4, 3, 16, 16)), "baseline", "titan-x", "12GiB")
