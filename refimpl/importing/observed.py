@@ -106,7 +106,6 @@ class Observed:
         self._calling: list[tuple[str, Any]] = [("", type(module))]  #: modules that run: their paths and classes
         self._now: Seen | None = None  #: the node that runs
         self._current: Seen | None = None  #: whose backward runs
-        self._saved: dict[Key, None] = {}  #: before the node that runs: a checkpoint saves what it begins with
         self._known = 0  #: storages that were there before it
         self._recorder = Recorder()
         device = next((one.device.type for one in module.parameters()), "cpu")
@@ -247,8 +246,9 @@ class Observed:
     def _save(self, tensor: Any) -> Any:
         """What autograd saves for backward."""
         if _has_storage(tensor) and tensor.untyped_storage().nbytes():
-            saves = self._saved if self._now is None else self._now.saves
-            saves[key := self._key(tensor)] = None
+            key = self._key(tensor)
+            if self._now is not None:
+                self._now.saves[key] = None
             self._recorder.saved(tensor)
             if isinstance(tensor, FakeTensor):  # a tensor of its own, to tell what autograd holds from what others do
                 with unwatched():
@@ -305,11 +305,6 @@ class Observed:
         seen.shape = tuple(map(int, its[0].shape)) if its else ()
         if not torch.is_grad_enabled() and any(seen.reads.values()) and its and its[0].is_floating_point():
             seen.hides = "runs under torch.no_grad, and reads what learns"
-        if seen.makes or seen.overwrites:
-            seen.saves |= self._saved
-            self._saved = {}
-        else:
-            self._saved |= seen.saves
         self.seen.append(seen)
         self._own(seen if seen.makes or seen.overwrites else None, its)
         self._recorder.ran(seen.name, its)

@@ -88,7 +88,7 @@ FAULTS = (
     Fault(
         "a rebuild's source is released as if nothing were rebuilt from it",
         "refimpl/slots/context.py",
-        "return max(uses[-1].number if uses else 0, max(self.rebuilt_from.get(tensor, ()), default=0))",
+        "return max(uses[-1].number if uses else 0, self.held.get(tensor, 0), *self.rebuilt_from.get(tensor, ()))",
         "return uses[-1].number if uses else 0",
         "tests/refimpl/planner tests/refimpl/superneurons",
     ),
@@ -158,7 +158,7 @@ FAULTS = (
     Fault(
         "vDNN's first consumer sends a map out, not its last",
         "refimpl/slots/last_consumer.py",
-        "self.add(context.last_forward_use(x), x,",
+        "self.add(last_forward_uses(context.network)[x], x,",
         "self.add(context.uses[x][0].number + 1, x,",
         "tests/refimpl/vdnn",
     ),
