@@ -225,16 +225,3 @@ def test_a_compiler_leaves_it_alone(module: Any, decisions: Any, what: str) -> N
             assert model.last is not None and model.last.recomputed
     finally:
         torch.compiler.reset()
-
-
-def test_what_is_sharded_is_refused_in_one_line(decisions: Any) -> None:
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    try:
-        sharded = fully_shard(Classifier(), mesh=init_device_mesh("cpu", (1,)))
-        with raises_naming(PlannedError, "is sharded; shard what is planned: fully_shard(Planned(module, plan))"):
-            Planned(sharded, decisions)
-    finally:
-        torch.distributed.destroy_process_group()

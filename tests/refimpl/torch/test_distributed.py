@@ -32,12 +32,20 @@ rank, store, plan = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 distributed.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=2)
 beside = Beside(Branches().train())
 beside.x = torch.randn(SHAPE, generator=torch.Generator().manual_seed(rank))
-found = []
+found, summed = [], []
 for model in (beside.module, Planned(beside.module, plan)):
     around = DistributedDataParallel(model)
+    around.zero_grad()
+    torch.manual_seed(0)
+    with around.no_sync():
+        around(beside.x).square().mean().backward()
+    around(beside.x).square().mean().backward()
+    summed.append([weight.grad.clone() for weight in model.parameters()])
+    around.zero_grad()
     assert all(name.startswith("module.stem") for name in list(around.state_dict())[:2])
     found.append(beside.iteration(beside.plain, around))
 assert same(*found)
+assert all(map(torch.equal, *summed))
 gathered = [torch.empty_like(found[1]["fc.weight"]) for _ in range(2)]
 distributed.all_gather(gathered, found[1]["fc.weight"])
 assert torch.equal(*gathered)
@@ -51,7 +59,8 @@ import torch
 from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from refimpl.torch import DeferredTransfers, Planned
+from refimpl.torch import DeferredTransfers, Planned, PlannedError
+from tests.messages import raises_naming
 from tests.refimpl.torch.test_distributed import Blocks
 
 rank, store, plan = int(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -73,6 +82,8 @@ for planned in (None, Planned(copy.deepcopy(module), plan, transfers=DeferredTra
     found.append([weight.full_tensor() for weight in model.parameters()])
 assert planned.last.recomputed
 assert all(map(torch.equal, *found))
+with raises_naming(PlannedError, "is sharded; shard what is planned: fully_shard(Planned(module, plan))"):
+    Planned(module, plan)
 distributed.destroy_process_group()
 print("the same bits")
 """

@@ -539,18 +539,6 @@ LOOPS["a reentrant checkpoint around"] = lambda model, module: checkpointed(mode
 LOOPS["DataParallel without a GPU"] = lambda model, module: trained(nn.DataParallel(model))
 
 
-@loop("DistributedDataParallel, no_sync")
-def _(model: Any, module: Any) -> Any:
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    try:
-        parallel = nn.parallel.DistributedDataParallel(model)
-        with parallel.no_sync():
-            loss_of(parallel).backward()
-        return trained(parallel)
-    finally:
-        torch.distributed.destroy_process_group()
-
-
 @loop("two threads")
 def _(model: Any, module: Any) -> Any:
     losses: dict[int, Any] = {}
