@@ -98,6 +98,7 @@ class Planned(torch.nn.Module):
             return getattr(self.__dict__["module"], name)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """That of the module."""
         return self.module.state_dict(*args, **kwargs)
 
     def _load_from_state_dict(self, *args: Any) -> None:
