@@ -35,8 +35,8 @@ OWN = ("last", "orders", "training", "_paths", "_transfers")
 class Planned(torch.nn.Module):
     """Trains as `module` does, bit for bit, and holds what the plan says.
 
-    It is no instance of the module's class, as a `DistributedDataParallel` is none: that is `module`.  What it has not
-    itself is read from there, and written there.
+    As a `DistributedDataParallel`, it is not an instance of the module's class: the module is `module`.  What it has
+    not itself is read from there, and written there.
     """
 
     def __init__(self, module: Any, plan: Any, transfers: Transfers | None = None) -> None:

@@ -7,10 +7,9 @@ gradients, the weights and the buffers at its end are compared.
 from __future__ import annotations
 
 import copy
-import gc
 import io
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,8 +26,7 @@ from torch.optim import swa_utils  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from refimpl.torch import DeferredTransfers, Planned  # noqa: E402
-from refimpl.torch.values import StorageValue  # noqa: E402
-from tests.refimpl.torch.trained_modules import SHAPE, Branches, program_of  # noqa: E402
+from tests.refimpl.torch.trained_modules import SHAPE, Branches, nothing_left, program_of  # noqa: E402
 
 POLICIES = ("superneurons", "vdnn-all")
 #: In these the user's own hooks on saved tensors come first, and the plan is not carried out.
@@ -634,19 +632,8 @@ def plans() -> dict[str, Any]:
     return {policy: program_of(network, policy).decisions() for policy in POLICIES}
 
 
-@pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
-    """After every loop all values are gone, and no cycle of references had to be collected for that."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-        assert not [one for one in gc.get_objects() if isinstance(one, StorageValue)]
-    finally:
-        gc.enable()
-
-
 @pytest.mark.parametrize("name", LOOPS)
+@nothing_left()
 def test_a_loop_has_the_bits_of_plain_pytorch(name: str, plans: dict[str, Any]) -> None:
     torch.manual_seed(0)
     first = Branches().train()

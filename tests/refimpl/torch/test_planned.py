@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import subprocess
 import sys
@@ -20,9 +19,16 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from refimpl.torch import Meter, Planned, PlannedError  # noqa: E402
-from refimpl.torch.values import StorageValue  # noqa: E402
 from tests.messages import raises_naming  # noqa: E402
-from tests.refimpl.torch.trained_modules import POLICIES, SHAPE, Beside, Branches, program_of, same  # noqa: E402
+from tests.refimpl.torch.trained_modules import (  # noqa: E402
+    POLICIES,
+    SHAPE,
+    Beside,
+    Branches,
+    nothing_left,
+    program_of,
+    same,
+)
 
 ROOT = Path(__file__).parents[3]
 
@@ -43,15 +49,9 @@ def planned(beside: Beside, network: Any) -> dict[str, Planned]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
-    """After every test all values are gone, and no cycle of references had to be collected for that."""
-    gc.collect()
-    gc.disable()
-    try:
+def leaves_nothing() -> Iterator[None]:
+    with nothing_left():
         yield
-        assert not [one for one in gc.get_objects() if isinstance(one, StorageValue)]
-    finally:
-        gc.enable()
 
 
 def test_plans_move_and_recompute(beside: Beside, planned: dict[str, Planned]) -> None:

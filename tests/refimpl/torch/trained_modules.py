@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,9 +15,22 @@ from torch.nn import functional
 import refimpl
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Program
+from refimpl.torch.values import StorageValue
 
 POLICIES = ("vdnn-all", "superneurons", "accudnn", "combined, effort=5")
 SHAPE = (8, 3, 16, 16)
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """At the end all values are gone, and no cycle of references had to be collected for that."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+        assert not [one for one in gc.get_objects() if isinstance(one, StorageValue)]
+    finally:
+        gc.enable()
 
 
 class Branches(nn.Module):
