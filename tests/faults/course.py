@@ -7,7 +7,7 @@ from tests.faults.fault import Fault
 FAULTS = (
     Fault(
         "a notebook's errors advise any policy",
-        "tutorials/02_where_the_memory_goes.ipynb",
+        "tutorials/01_where_the_memory_goes.ipynb",
         'advise_only(\\"baseline\\")  #',
         "GIB  #",
         "tests/test_tutorials.py::test_no_error_advises_a_policy_before_it_is_introduced",

@@ -1,4 +1,4 @@
-"""Lab A0: a tiled kernel.  About three hours; after notebook 01.
+"""Lab A0: a tiled kernel.  About three hours; after notebook K1.
 
 C = A·B with one thread an element reads every row of A and every column of B again and again.  If a block copies a
 tile of each to shared memory, all its threads read it there, and memory is asked once.

@@ -1,4 +1,4 @@
-"""Lab A1: liveness.  About two hours; after notebook 02.
+"""Lab A1: liveness.  About two hours; after notebook 01.
 
 A framework that keeps every map for the whole iteration needs the bytes of all of them.  A tensor is of no use after
 the last step that reads it.  Say so, and watch the peak fall.

@@ -24,7 +24,7 @@ Steps
     2. Test it.  `proved` names what is still missing: the proof runs two iterations, of other batches as well.
     3. Which waits are vDNN's joins, policy and not safety?  Delete one after another, until none can go.
     4. One wait, at the right place, does the work of several.  The tests say how many are enough: fewer than in
-       notebook 11, which takes waits out and moves none.
+       notebook 02, which takes waits out and moves none.
 
 Test it: pytest tutorials/labs/test_a2.py --submission my_waits.py
     This skeleton                                                  at most 10: it has no proof

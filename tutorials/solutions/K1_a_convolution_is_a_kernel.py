@@ -1,6 +1,6 @@
-"""Solutions of notebook 01's exercises; its checks refuse the wrong ones.
+"""Solutions of notebook K1's exercises; its checks refuse the wrong ones.
 
-In the notebook, after all of its cells: %run -i solutions/01_a_convolution_is_a_kernel.py
+In the notebook, after all of its cells: %run -i solutions/K1_a_convolution_is_a_kernel.py
 """
 
 

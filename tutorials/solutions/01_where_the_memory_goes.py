@@ -1,6 +1,6 @@
-"""Solutions of notebook 02's exercises; its checks refuse the wrong ones.
+"""Solutions of notebook 01's exercises; its checks refuse the wrong ones.
 
-In the notebook, after all of its cells: %run -i solutions/02_where_the_memory_goes.py
+In the notebook, after all of its cells: %run -i solutions/01_where_the_memory_goes.py
 """
 
 

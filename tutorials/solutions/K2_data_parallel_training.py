@@ -1,4 +1,4 @@
-"""The solution of notebook 12's exercise, and wrong ones that its check must refuse."""
+"""The solution of notebook K2's exercise, and wrong ones that its check must refuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Solutions of notebook 11's exercises, and wrong ones that its checks must refuse."""
+"""Solutions of notebook 02's exercises, and wrong ones that its checks must refuse."""
 
 from __future__ import annotations
 
