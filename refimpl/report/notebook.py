@@ -66,8 +66,10 @@ def check(right: Callable[..., bool]) -> Callable[..., bool]:
     def never_stops(*answer: object) -> bool:
         try:
             return right(*answer)
+        except KeyError as error:
+            say(f"{exercise}: not yet: a dictionary lacks the key {' '.join(map(str, error.args))}")
         except Exception as error:
             say(f"{exercise}: not yet: your answer ended in {type(error).__name__}: {error}")
-            return False
+        return False
 
     return never_stops

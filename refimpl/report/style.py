@@ -258,5 +258,5 @@ def mark_forward(axes: Axes, depth: float, gap: float) -> None:
     """A line where forward ends and backward begins, after step `depth`; `gap` steps from it to the words."""
     axes.axvline(depth + 0.5, color=INK, linewidth=0.8, linestyle=(0, (2, 2)))
     words: dict[str, Any] = {"y": 1.005, "transform": axes.get_xaxis_transform(), "fontsize": 8, "color": PALE}
-    axes.text(depth + 0.5 - gap, s="forward ←", ha="right", va="bottom", **words)
-    axes.text(depth + 0.5 + gap, s="→ backward", ha="left", va="bottom", **words)
+    axes.text(depth + 0.5 - gap, s="← forward", ha="right", va="bottom", **words)
+    axes.text(depth + 0.5 + gap, s="backward →", ha="left", va="bottom", **words)

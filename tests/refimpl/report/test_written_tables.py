@@ -76,6 +76,13 @@ def test_a_check_never_stops_a_notebook(capsys: pytest.CaptureFixture[str]) -> N
     capsys.readouterr()
     assert right(0) is False and "ZeroDivisionError" in capsys.readouterr().out
 
+    @notebook.check
+    def check_last_uses(answer: dict[str, int]) -> bool:
+        return answer["conv1"] == 9
+
+    assert check_last_uses({"conv1": 9}) and check_last_uses({}) is False
+    assert capsys.readouterr().out == "last uses: not yet: a dictionary lacks the key conv1\n"
+
 
 # -- of the kernels ----------------------------------------------------------------------------------------------------
 
