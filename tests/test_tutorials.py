@@ -39,7 +39,7 @@ print([
     (name, str(answer), verdict)
     for name, right in list(globals().items())
     if name.startswith("check_") and hasattr(right, "__wrapped__")
-    for answer in (raises, None, 5, "text", lambda *given: "text")
+    for answer in (raises, None, 5, "text", {}, ["no such name"], lambda *given: "text", lambda *given: {}["conv1"])
     if (verdict := right(answer)) is not False
 ])
 """
@@ -196,6 +196,7 @@ def test_runs_and_the_stored_outputs_are_current(path: Path, kernel: Any) -> Non
         answered = [ANSWERED.format(path.stem) if listed else f"%run -i solutions/{path.stem}.py"]
     run = fresh(path, kernel, *answered, ABSURD)
     never_stopped = run.cells.pop().outputs[0].text
+    assert "KeyError" not in never_stopped, "a check says what is missing, by name"
     for cell in answered:  # `%run` shows an error, and its cell ends well all the same
         errors = [each.ename for each in run.cells.pop().outputs if each.output_type == "error"]
         assert not errors, f"{cell}: {errors[0]}"

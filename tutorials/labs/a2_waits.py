@@ -1,4 +1,4 @@
-"""Lab A2: waits.  About two hours; after notebooks 03 and 11.
+"""Lab A2: waits.  About two hours; after notebooks 02 and 03.
 
 The script below is one iteration of LeNet under vDNN, as `refimpl export` writes it, but for its waits.  Four that it
 needs are gone, and seven that it does not need are there.  It may print the right losses all the same: a missing wait

@@ -1,4 +1,4 @@
-"""Lab A4: an allocator against fragmentation.  About three hours; after notebooks 02 and 03.
+"""Lab A4: an allocator against fragmentation.  About three hours; after notebooks 01 and 03.
 
 vDNN moves maps in and out of a pool.  Blocks of many sizes come and go, holes are left, and an allocation can fail
 with bytes enough in holes that are each too small.  Write an allocator that needs a smaller pool than best fit.
