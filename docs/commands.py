@@ -200,3 +200,18 @@ def json_table() -> str:
     from refimpl.report.json import FIELDS
 
     return markdown_table(["field", "meaning"], [[f"`{name}`", text] for name, text in FIELDS.items()]) + "\n"
+
+
+def quantities_table() -> str:
+    """The figures of a machine that a file may give."""
+    from refimpl.machine.own_machine import QUANTITIES
+
+    rows = [[f"`{name}`", f"`{one.example}`", one.about] for name, one in QUANTITIES.items()]
+    return markdown_table(["figure", "as in", "what it is"], rows) + "\n"
+
+
+def fields_table() -> str:
+    """The fields of a study's row."""
+    from refimpl.studies.grid.rows import FIELDS
+
+    return markdown_table(["field", "what it is"], [[f"`{name}`", text] for name, text in FIELDS.items()]) + "\n"

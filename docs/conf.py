@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import logging
 import os
 import shutil
 import sys
@@ -12,18 +10,15 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path[:0] = [str(ROOT), str(HERE)]
-os.environ["PYTHONPATH"] = str(ROOT)  # for the notebooks' kernels
 os.environ["REFIMPL_CALIBRATE"] = "0"  # the same plans on every machine that builds the documentation
 
 import commands  # noqa: E402
-import drawings  # noqa: E402
 import formulas  # noqa: E402
 import generate  # noqa: E402
 import reference  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
 
 from refimpl import __version__, cli  # noqa: E402
-from refimpl.planner import SLOTS  # noqa: E402
 
 project = "refimpl"
 author = "the refimpl authors"
@@ -43,22 +38,9 @@ autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 100
 
-# The kernels of the pages' cells, and what starts them, say nothing but errors.
-profile = HERE / "_build" / "ipython" / "profile_default"
-profile.mkdir(parents=True, exist_ok=True)
-(profile / "ipython_kernel_config.py").write_text('c.IPKernelApp.log_level = "ERROR"\n', encoding="utf-8")
-os.environ["IPYTHONDIR"] = str(profile.parent)
-logging.getLogger("traitlets").setLevel(logging.WARNING)
-
-# The pages' cells run when the project changed.  The tutorials do not run here: they are stored with their outputs, and
-# tests/test_tutorials.py keeps these current.
-sources = sorted(path for folder in ("kernels", "refimpl", "docs/slots") for path in (ROOT / folder).rglob("*.py"))
-state = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
-nb_execution_mode = "cache"
-nb_execution_cache_path = str(HERE / "_build" / f".jupyter_cache-{state}")
-nb_execution_timeout = 600
-nb_execution_raise_on_error = True
-nb_execution_excludepatterns = ["_generated/tutorials/*"]
+# No cell runs here.  Notebooks are stored with their outputs (tests/test_tutorials.py compares them), pages with what
+# their blocks print (docs/readme.py rewrites them).
+nb_execution_mode = "off"
 nb_merge_streams = True
 
 html_theme = "furo"
@@ -71,35 +53,21 @@ generated = HERE / "_generated"
 shutil.rmtree(generated, ignore_errors=True)
 pages = {
     "kernels.md": generate.kernels_page(),
-    "reading-path.md": generate.reading_path(ROOT),
     "measurements.md": generate.measurements_page(HERE / "measurements"),
     **{f"api/{name}.md": reference.room_page(name) for name in reference.ROOMS},
     "api/index.md": reference.index_page(),
     "command.md": commands.command_page(cli.parser()),
-    "networks.md": commands.networks_table(),
-    "layers.md": commands.layers_table(),
-    "operators.md": commands.operators_table(),
-    "machines.md": commands.machines_table(),
-    "presets.md": commands.presets_table(),
-    "json.md": commands.json_table(),
-    "slots/index.md": commands.slots_table(),
-    **{f"slots/{slot}.md": commands.modules_table(slot) for slot in SLOTS},
-    "house.svg": drawings.house(ROOT),
-    "flow.svg": drawings.flow(),
+    "tutorials/README.md": generate.tutorial((ROOT / "tutorials" / "README.md").read_text("utf-8")),
+    **{
+        f"tutorials/labs/{path.stem}.md": generate.lab_page(path)
+        for path in (ROOT / "tutorials" / "labs").glob("a?_*.py")
+    },
 }
 for name, text in pages.items():
     (generated / name).parent.mkdir(parents=True, exist_ok=True)
     (generated / name).write_text(text, encoding="utf-8")
-(generated / "tutorials").mkdir()
 for path in sorted((ROOT / "tutorials").glob("*.ipynb")):
     (generated / "tutorials" / path.name).write_text(generate.tutorial(path.read_text("utf-8")), encoding="utf-8")
-
-# Parts of other pages are no pages.
-exclude_patterns += [
-    f"_generated/{name}.md" for name in ("networks", "layers", "operators", "machines", "presets", "json")
-]
-exclude_patterns += ["_generated/slots"]
-
 
 # The two pages that `docs/reports.md` links to.
 (generated / "pages").mkdir()
@@ -113,7 +81,15 @@ exclude_patterns += ["_generated/pages"]
 html_math_renderer = "svg"  # no page needs the network to show a formula
 
 
+def read(app: Sphinx, name: str, source: list[str]) -> None:
+    """For Sphinx's event `source-read`."""
+    page = app.env.doc2path(name)
+    if page.suffix == ".md" and not name.startswith("_generated/"):
+        source[0] = generate.for_the_site(source[0], page)
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("source-read", read)
     app.add_html_math_renderer("svg", (formulas.visit_inline, None), (formulas.visit_block, None))
     app.connect("autodoc-process-docstring", reference.process_docstring, priority=400)  # before napoleon
     app.connect("object-description-transform", reference.drop_long_values)

@@ -1,6 +1,6 @@
-"""The two drawings of the architecture page, as SVG: the house, measured from the tree, and the flow of the data.
+"""The two drawings of the architecture page: `python docs/drawings.py` writes docs/pictures/house.svg and flow.svg.
 
-The colours are those of the page's theme, so that both are readable in its light and in its dark mode.
+They have a ground of their own, so that both are readable on a light and on a dark page.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 WIDTH = 760
-INK, FAINT = "var(--color-foreground-primary, #222)", "var(--color-foreground-muted, #777)"
-WALL, PAPER = "var(--color-brand-primary, #2962ff)", "var(--color-background-secondary, #f8f9fb)"
+INK, FAINT, WALL, PAPER, GROUND = "#1b1f24", "#667085", "#2962ff", "#f3f6fc", "#ffffff"
 
 #: The rooms that are drawn, from the ground up, and what each is for, in at most 26 letters.
 PURPOSE = {
@@ -74,7 +73,8 @@ def _line(*points: tuple[float, float], arrow: bool = True, colour: str = INK) -
 def _svg(height: float, title: str, parts: Sequence[str]) -> str:
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" role="img" '
-        f'style="max-width: {WIDTH}px; width: 100%; font-family: inherit">\n<title>{escape(title)}</title>\n'
+        f'width="{WIDTH}" font-family="sans-serif">\n<title>{escape(title)}</title>\n'
+        f'<rect width="100%" height="100%" rx="8" fill="{GROUND}"/>\n'
         '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
         f'<path d="M0,0 L8,4 L0,8 z" style="fill: {INK}"/></marker></defs>\n'
     )
@@ -93,19 +93,9 @@ def storeys(layout_test: Path) -> dict[str, list[str]]:
     raise ValueError(f"{layout_test} has no STOREYS")
 
 
-def measure(root: Path, room: str) -> str:
-    """The size of a room, without the rooms inside it."""
-    place = root / room.replace(".", "/")
-    files = [*place.rglob("*.py")] if place.is_dir() else [*place.parent.glob(f"{place.name}.py")]
-    inside = [root / one.replace(".", "/") for one in PURPOSE if one.startswith(f"{room}.")]
-    files = [path for path in files if not any(path.is_relative_to(one) for one in inside)]
-    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
-    return f"{len(files)} {'file' if len(files) == 1 else 'files'}, {lines:,} lines" if files else ""
-
-
 def house(root: Path) -> str:
     """The rooms, one storey above the other, in rows."""
-    left, right, height, gap, top = 64, WIDTH - 14, 60, 7, 6
+    left, right, height, gap, top = 64, WIDTH - 14, 46, 7, 6
     plan = storeys(root / "tests" / "test_layout.py")
     rows = [rooms[i : i + A_ROW] for rooms in plan.values() for i in range(0, len(rooms), A_ROW)]
     ground = top + len(rows) * (height + gap) + len(plan) * 22
@@ -115,7 +105,7 @@ def house(root: Path) -> str:
             row, y = rooms[i : i + A_ROW], y - height - gap
             each = (right - left + gap) / len(row)
             for number, room in enumerate(row):
-                parts += _room(root, room, left + number * each, y, each - gap, height)
+                parts += _room(room, left + number * each, y, each - gap, height)
         y -= 22
         parts.append(_text(left, y + 16, name, 13, FAINT, bold=True, mid=False))
     parts += [
@@ -126,14 +116,13 @@ def house(root: Path) -> str:
     return _svg(ground + 4, "The house: the rooms of the project, storey by storey", parts)
 
 
-def _room(root: Path, room: str, x: float, y: float, width: float, height: float) -> list[str]:
-    """A box with a room's name, its purpose and its size."""
+def _room(room: str, x: float, y: float, width: float, height: float) -> list[str]:
+    """A box with a room's name and its purpose."""
     middle = x + width / 2
     return [
         _box(x, y, width, height),
-        _text(middle, y + 20, room.removeprefix("refimpl."), 14, bold=True),
-        _text(middle, y + 37, PURPOSE[room], 12),
-        _text(middle, y + 53, measure(root, room), 11, FAINT),
+        _text(middle, y + 19, room.removeprefix("refimpl."), 14, bold=True),
+        _text(middle, y + 36, PURPOSE[room], 12),
     ]
 
 
@@ -182,3 +171,9 @@ def flow() -> str:
         _line((106, top + 50), (106, top + 78)),
     ]
     return _svg(top + 140, "The way of the data: from network, setup and machine to the report", parts)
+
+
+if __name__ == "__main__":
+    here = Path(__file__).resolve().parent
+    for name, drawing in {"house": house(here.parent), "flow": flow()}.items():
+        (here / "pictures" / f"{name}.svg").write_text(drawing, encoding="utf-8")

@@ -1,7 +1,8 @@
-"""The pages made from the code: the reading path, the table of the kernels and the list of measurements."""
+"""The pages made from the code, and what the site's copy of a page has that GitHub's does not."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def reading_path(root: Path) -> str:
             many = len(lines) - read[place] if place in read else stop
             some = "" if many == len(lines) else " (the rest)" if place in read else f" of {len(lines)}"
             read[place], total = stop, total + many
-            listed.append(f"| `{place}` | {many}{some} | {max(1, round(many / LINES_A_MINUTE))} | {note} |")
+            listed.append(f"| [{place}](../{place}) | {many}{some} | {max(1, round(many / LINES_A_MINUTE))} | {note} |")
         minutes = round((total - before) / LINES_A_MINUTE)
         rows += [f"| **{part}** | **{total - before:,}** | **{minutes}** | |", *listed]
     minutes = round(total / LINES_A_MINUTE)
@@ -105,9 +106,68 @@ def measurements_page(folder: Path) -> str:
     return f"{MEASUREMENTS}```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n" if names else f"{MEASUREMENTS}None yet.\n"
 
 
-def tutorial(notebook: str) -> str:
-    """A stored notebook with its links to docs/ as they are for a copy in docs/_generated/tutorials/."""
-    return notebook.replace("](../docs/", "](../../")
+# -- the site's copies -------------------------------------------------------------------------------------------------
+
+CODE = re.compile(r"^\[(?:`(?P<name>[\w.]+)` in )?(?P<path>[\w/.-]+)\]\((?P<link>[^)]+)\)$", re.MULTILINE)
+
+
+def for_the_site(text: str, page: Path) -> str:
+    """A page with the code that it links to on a line of its own, and with what a comment has for the site."""
+    text = re.sub(r"<!-- on the site:\s(.*?)\s*-->", r"\1", text, flags=re.DOTALL)
+    text = CODE.sub(lambda found: f"{found[0]}\n\n{_shown(page.parent / found['link'], found['name'])}", text)
+    return re.sub(r"\]\((?:\.\./)+tutorials/(\w+\.ipynb|README\.md|labs/a\d_\w+)(?:\.py)?([#)])", _copied, text)
+
+
+def _copied(found: re.Match[str]) -> str:
+    """A link to the site's copy of a notebook, of the course or of a lab's text."""
+    return f"](/_generated/tutorials/{found[1]}{'.md' if found[1].startswith('labs/') else ''}{found[2]}"
+
+
+def _shown(path: Path, name: str | None) -> str:
+    """A file, or one definition of it, as a block."""
+    text = path.read_text(encoding="utf-8").rstrip()
+    language = {".py": "python"}.get(path.suffix, path.suffix[1:])
+    if name:
+        within: ast.AST = ast.parse(text)
+        for part in name.split("."):
+            within = next(node for node in getattr(within, "body", ()) if part in _defined(node))
+        first = min([within.lineno, *(each.lineno for each in getattr(within, "decorator_list", ()))])
+        lines = text.split("\n")[first - 1 : within.end_lineno]
+        text = "\n".join(line[within.col_offset :] for line in lines)
+    return f"```{language}\n{text}\n```"
+
+
+def _defined(node: ast.AST) -> list[str]:
+    """The names that a statement defines."""
+    targets = [*getattr(node, "targets", ()), *([node.target] if isinstance(node, ast.AnnAssign) else ())]
+    return [getattr(node, "name", ""), *(getattr(target, "id", "") for target in targets)]
+
+
+def tutorial(text: str) -> str:
+    """A notebook or the course's page with its links as they are for a copy in docs/_generated/tutorials/."""
+    text = re.sub(r"\]\((labs/a\d_\w+)\.py", r"](\1.md", text)
+    return text.replace("](../", "](../../../").replace("](../../../docs/", "](../../")
+
+
+def lab_page(path: Path) -> str:
+    """A lab's text: the docstring of its file.  A line above indented ones is a heading."""
+    head, _, rest = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n\n")
+    title, _, when = head.partition(".  ")
+    parts = [f"# {title}\n\n{when}"]
+    for part in re.split(r"\n\n(?=\S)", rest):
+        found = re.fullmatch(r"((?:\S.*\n)+)((?:(?:    .*)?\n)+)((?:\S.*\n)*)", part + "\n")
+        if found is None:
+            parts.append(part)
+            continue
+        names, body, after = (
+            found[1].strip().split("\n"),
+            re.sub("(?m)^    ", "", found[2]).strip("\n"),
+            found[3].strip(),
+        )
+        parts.append(f"## {names[0].partition(': ')[0]}")
+        parts += [f"`{command}`" for command in (name.partition(": ")[2] for name in names) if command]
+        parts += [f"```text\n{body}\n```" if re.search(r"\S {3,}\S", body) else body, *([after] if after else ())]
+    return "\n\n".join([*parts, f"The file to fill in: [{path.name}](../../../../tutorials/labs/{path.name}).\n"])
 
 
 def kernels_page() -> str:

@@ -12,6 +12,8 @@ import os
 import pkgutil
 import re
 import shlex
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,10 +33,21 @@ from refimpl.names.presets import PAPERS
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")} - {*(ROOT / "docs" / "_generated").rglob("*.md")})
 PAGES = [page for page in PAGES if "_build" not in page.parts]
+NOTEBOOKS = sorted((ROOT / "tutorials").glob("*.ipynb"))
 
 
 def name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
+
+
+@functools.cache
+def script(name: str) -> ModuleType:
+    """A script of the documentation's."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def fences(page: Path, *languages: str) -> list[str]:
@@ -82,14 +95,6 @@ def test_a_wrong_command_is_found(tmp_path: Path) -> None:
         test_commands_are_understood(page, None)  # type: ignore[arg-type]
 
 
-# -- snippets ----------------------------------------------------------------------------------------------------------
-
-
-def cells(page: Path) -> list[str]:
-    """The cells, without their options.  `make docs` runs them: the build fails where one does."""
-    return [re.sub(r"^:.*\n", "", text, flags=re.MULTILINE) for text in fences(page, "{code-cell}")]
-
-
 # -- imports -----------------------------------------------------------------------------------------------------------
 
 
@@ -98,7 +103,9 @@ def code_of(page: Path) -> str:
     if page.suffix == ".ipynb":
         found = json.loads(page.read_text(encoding="utf-8"))["cells"]
         return "\n".join("".join(cell["source"]) for cell in found if cell["cell_type"] == "code")
-    return "\n".join([*cells(page), *(text for text in fences(page, "python") if "import" in text)])
+    text = page.read_text(encoding="utf-8")
+    runs = [found["code"] for found in script("readme").RUN.finditer(text)]
+    return "\n".join([*runs, *(text for text in fences(page, "python") if text not in runs and "import" in text)])
 
 
 @functools.cache
@@ -138,7 +145,7 @@ def not_public(code: str) -> list[str]:
     return [f"{module}.{name}" for module, name in ours if name not in public_names(module)]
 
 
-WITH_CODE = [page for page in (*PAGES, *sorted((ROOT / "tutorials").glob("*.ipynb"))) if code_of(page)]
+WITH_CODE = [page for page in (*PAGES, *NOTEBOOKS) if code_of(page)]
 
 
 @pytest.mark.parametrize("page", [*WITH_CODE, ROOT / "docs" / "slots" / "examples.py"], ids=name)
@@ -166,19 +173,117 @@ def test_a_name_that_is_not_public_is_found(code: str, found: list[str]) -> None
 
 # -- links -------------------------------------------------------------------------------------------------------------
 
+COURSE = ROOT / "tutorials" / "README.md"
+LABS = sorted((ROOT / "tutorials" / "labs").glob("a?_*.py"))
+SITE = ROOT / "docs" / "index.md"  #: the front page of the site, which GitHub never shows
+OF_THE_SITE = ("_generated/", "vgg16.html")  #: what its build makes, and checks
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.parent == ROOT], ids=name)
-def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
-        if not target.startswith(("http:", "https:", "mailto:")):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+
+@functools.cache
+def prose(path: Path) -> str:
+    """The text of a page or a notebook, without its code and its comments."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        text = "\n\n".join(
+            "".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"
+        )
+    text = re.sub(r"^(`{3,}).*?^\1`*$|<!--.*?-->", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"(`+)(?!`)[^\n]+?\1", "", text)
+
+
+def links(text: str) -> list[str]:
+    """Where prose links to in the repository: `folder/file.md#heading`."""
+    found = re.findall(r"\]\(([^)\s]+)|(?:href|src)=[\"']([^\"']+)", text)
+    return [one or other for one, other in found if not re.match(r"(https?|mailto|attachment):", one or other)]
+
+
+@functools.cache
+def anchors(page: Path) -> set[str]:
+    """The names that GitHub gives the headings of a page."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    heads = [re.sub(r"\[(.*?)\]\(.*?\)", r"\1", head) for head in re.findall(r"^#+ +(.*)$", text, re.MULTILINE)]
+    return {re.sub(r"[^\w\- ]", "", head.strip().lower()).replace(" ", "-") for head in heads}
+
+
+def broken(page: Path, text: str) -> list[str]:
+    """The links of a page that lead nowhere."""
+    found = []
+    for target in links(text):
+        path, _, heading = target.partition("#")
+        place = page.parent / path if path else page
+        if page == SITE and path.startswith(OF_THE_SITE):
+            continue
+        if not place.exists() or (heading and place.suffix == ".md" and heading not in anchors(place)):
+            found.append(target)
+    return found
+
+
+def test_links_lead_somewhere() -> None:
+    wrong = {name(page): found for page in (*PAGES, COURSE, *NOTEBOOKS) if (found := broken(page, prose(page)))}
+    assert wrong == {}
+
+
+def test_a_broken_link_is_found() -> None:
+    text = "[a](README.md) [b](READ.md) ![c](docs/pictures/d.png) [e](docs/tour.md#no-such) [f](#start) <a href='g.md'>"
+    assert broken(ROOT / "README.md", text) == [
+        "READ.md",
+        "docs/pictures/d.png",
+        "docs/tour.md#no-such",
+        "g.md",
+    ]
+
+
+#: What only Sphinx understands, or GitHub shows otherwise than it is meant.
+NOT_ON_GITHUB = {
+    "a directive": r"^(?:`{3,}|:{3,}) *\{",
+    "a role": r"\{[\w:]+\}`",
+    "a link without a text": r"(?<!!)\[\]\(",
+    "HTML": r"^ *</?\w+[ >]",
+    "front matter": r"\A---\n",
+    "a comment of MyST's": r"^% ",
+}
+
+
+def not_on_github(text: str) -> list[str]:
+    return [what for what, pattern in NOT_ON_GITHUB.items() if re.search(pattern, text, re.MULTILINE)]
+
+
+def test_pages_that_are_linked_read_on_github() -> None:
+    """Those one link away from README, a notebook or a lab; so do all others but the site's front page."""
+    starts = [(page, links(prose(page))) for page in (ROOT / "README.md", COURSE, *NOTEBOOKS)]
+    for lab in LABS:
+        starts.append((lab, [f"../../{page}" for page in re.findall(r"\bdocs/[\w/-]+\.md", lab.read_text("utf-8"))]))
+    reached = {(page.parent / target.partition("#")[0]).resolve() for page, targets in starts for target in targets}
+    reached = {path for path in reached if path.suffix == ".md"}
+    assert len(reached) > 20 and SITE not in reached and ROOT / "docs" / "backends.md" in reached
+    assert reached <= {*PAGES, COURSE}
+    on_the_site = re.compile(r"<!--.*?-->", re.DOTALL)
+    texts = {name(page): on_the_site.sub("", page.read_text(encoding="utf-8")) for page in PAGES if page != SITE}
+    assert {page: found for page, text in texts.items() if (found := not_on_github(text))} == {}
+
+
+def test_what_github_does_not_show_is_found() -> None:
+    lines = (
+        "```{code-cell}",
+        "see {doc}`tour`",
+        "[](tour.md)",
+        "<div align=right>",
+        "% raw",
+    )
+    assert [not_on_github(f"# Page\n\n{line}\n") for line in lines] == [
+        ["a directive"], ["a role"], ["a link without a text"], ["HTML"], ["a comment of MyST's"],
+    ]  # fmt: skip
+    assert not_on_github("---\nkernelspec:\n---\n# Page\n") == ["front matter"]
+    assert (
+        not_on_github("# Page\n\n[a tour](tour.md), `x<y>`, ![a picture](a.png)\n\n```python run\nprint(1)\n```\n")
+        == []
+    )
 
 
 def named_files(page: Path) -> list[str]:
-    """Every file and folder of the project that a page names or links to."""
+    """Every file and folder of the project that a page names."""
     text = page.read_text(encoding="utf-8")
-    found = re.findall(r"`((?:docs|kernels|refimpl|tests|tutorials)/[\w/]*(?:\.\w+)?)`", text)
-    return found + re.findall(r"\]\((?:\.\./)+((?:kernels|refimpl|tests)/[^)#\s]+)", text)
+    return re.findall(r"`((?:docs|kernels|refimpl|tests|tutorials)/[\w/]*(?:\.\w+)?)`", text)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if named_files(page)], ids=name)
@@ -215,15 +320,6 @@ def options_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
 # -- the README --------------------------------------------------------------------------------------------------------
 
 
-def script(name: str) -> ModuleType:
-    """A script of the documentation's."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def too_long(text: str) -> list[str]:
     """Lines that a reader of the file has to scroll for; a table that the bench writes is as wide as it is."""
     own = re.sub(r"<!-- begin (.*?) -->.*?<!-- end \1 -->", lambda found: re.sub(r"(?m)^\|.*$", "", found[0]), text,
@@ -252,6 +348,43 @@ def test_the_readme_prints_what_the_commands_print() -> None:
     assert readme.rewritten(text.replace("combined        11.98", "combined        11.97")) == text
     said = readme.printed("refimpl plan vgg16 --batch 256 --machine titan-x --budget 12GiB --policy superneurons")
     assert "11777MiB" in said
+
+
+def test_the_tables_of_the_pages_are_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but the networks', which takes seconds to build them, and the path's, in which every line of code counts."""
+    readme = script("readme")
+    tables = {table: make for table, make in readme.TABLES.items() if table not in ("networks", "reading-path")}
+    monkeypatch.setattr(readme, "TABLES", tables)
+    stale = [name(page) for page in readme.pages() if readme.with_tables(text := page.read_text("utf-8")) != text]
+    assert stale == [], "run: python docs/readme.py"
+    page = ROOT / "docs" / "slots" / "index.md"
+    assert readme.with_tables(page.read_text("utf-8").replace("| `offload` |", "| `offlaod` |")) == page.read_text(
+        "utf-8"
+    )
+
+
+def test_the_drawings_are_current() -> None:
+    drawings, pictures = script("drawings"), ROOT / "docs" / "pictures"
+    for file, drawing in (("house.svg", drawings.house(ROOT)), ("flow.svg", drawings.flow())):
+        assert (pictures / file).read_text(encoding="utf-8") == drawing, "run: python docs/drawings.py"
+
+
+@pytest.mark.slow
+@pytest.mark.matrix
+@pytest.mark.parametrize("page", [page for page in script("readme").pages() if page != ROOT / "README.md"], ids=name)
+def test_a_page_shows_what_its_commands_and_blocks_print(page: Path, tmp_path: Path) -> None:
+    """In a copy of docs/, as a page draws its pictures, too."""
+    if "import torch" in page.read_text("utf-8") or "refimpl torch " in page.read_text("utf-8"):
+        pytest.importorskip("torch", reason="PyTorch is not installed: the page is about it")
+    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("_build", "_generated"))
+    for other in ("refimpl", "kernels", "tutorials", "README.md", "setup.py"):
+        (tmp_path / other).symlink_to(ROOT / other)
+    copy = tmp_path / page.relative_to(ROOT)
+    with_us = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(
+        [sys.executable, str(tmp_path / "docs" / "readme.py"), str(copy)], check=True, cwd=tmp_path, env=with_us
+    )
+    assert copy.read_text("utf-8") == page.read_text("utf-8"), f"run: python docs/readme.py {name(page)}"
 
 
 @pytest.mark.slow
@@ -300,21 +433,6 @@ def test_the_page_about_a_module_of_ones_own_works(tmp_path: Path, monkeypatch: 
     for call in calls:
         assert cli.main(shlex.split(call)[1:]) == 0
     assert (tmp_path / "my.html").stat().st_size > 10_000
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "tutorials").glob("*.ipynb")), ids=lambda path: path.stem)
-def test_a_tutorials_links_lead_somewhere(path: Path) -> None:
-    """On the repository, and from the copy in the documentation."""
-    stored = path.read_text(encoding="utf-8")
-    for text, folder in ((stored, "tutorials"), (script("generate").tutorial(stored), "docs/_generated/tutorials")):
-        cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"]
-        sources = "".join("".join(cell["source"]) for cell in cells)
-        targets = [one or other for one, other in re.findall(r"\]\(([^)#\s]+)|href='([^']+)'", sources)]
-        targets = [target for target in targets if not target.startswith("http")]
-        assert len(targets) >= 2
-        for target in targets:
-            place = os.path.normpath(f"{folder}/{target}").replace("docs/_generated/tutorials", "tutorials")
-            assert (ROOT / place).exists(), f"{path.name} links to {target}, which is not there"
 
 
 @pytest.mark.slow
