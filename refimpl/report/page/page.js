@@ -247,8 +247,21 @@ function remember() {
   }, 250);
 }
 
+// What the page opens at, where the address names nothing: the largest map that is not kept, of two programs one with
+// another fate in the second, at the step where it leaves; the fullest step, where every map stays.
+function subject() {
+  const [model, other] = state.models;
+  const gone = [...model.tensors.name.keys()].filter((tensor) => (model.fate(tensor) ?? ["keep"])[0] !== "keep");
+  const fateOfOther = (tensor) => other?.fate(other.numberOf.get(model.tensors.name[tensor]))?.[0];
+  const differing = gone.filter((tensor) => other && fateOfOther(tensor) !== model.fate(tensor)[0]);
+  const [tensor] = (differing.length ? differing : gone).sort((a, b) => model.tensors.bytes[b] - model.tensors.bytes[a]);
+  if (tensor === undefined) return { step: model.peak.step };
+  const [block] = model.blocksOf.get(tensor);
+  return { step: Math.max(1, model.stepAt[model.blocks.released[block]]), tensor: model.tensors.name[tensor] };
+}
+
 function recall() {
-  const fields = new URLSearchParams(location.hash.slice(1));
+  const fields = new URLSearchParams(location.hash.slice(1) || subject());
   if (["steps", "time"].includes(fields.get("axis"))) setAxis(fields.get("axis"));
   const tensor = fields.get("tensor");
   if (state.models.some((model) => model.numberOf.has(tensor))) choose(tensor);

@@ -38,7 +38,7 @@ KINDS = {
     "slow-down": "slow-down over budget, with the intervals of spread = true",
     "profile": "the share of points within a factor of the best",
     "memory": "slow-down over memory",
-    "pareto": "one network: slow-down over budget, the best of each paper bold, and the bound",
+    "pareto": "one network: slow-down at each budget, the best of each paper, and the bound",
 }
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  #: first letters of what a spreadsheet computes
 MOST_SHOWN = 60  #: rows in the table; the file has all

@@ -27,7 +27,8 @@ COMBINED = "combined"
 WHOLE = "whole steps"
 ROUNDING = 1e-6  #: of 1
 HIGHEST = 3.2  #: slow-down; lines go on above it
-TICKS = 6  #: on the axis of budgets
+LINES = 8  #: in a picture, at most
+FEWEST_TICKS = 4  #: on the axis of budgets
 
 Line = Sequence[float | None]  #: a slow-down at each budget; None where nothing fits
 
@@ -242,45 +243,60 @@ def findings(curves: Curves) -> list[str]:
 
 
 def picture(curves: Curves) -> Figure:
-    """Stepped lines, for a program for one budget runs in every larger one; of groups with several the best is bold.
+    """A stepped line a paper, its best setup, for a program for one budget runs in every larger one.
 
-    The table is in the picture's file, as its description.
+    At most `LINES` lines, each with its name where it begins.  The table is in the picture's file, as its description.
     """
-    import numpy as np
-
     from refimpl.report import style
     from refimpl.studies.drawing import OTHER_COLOURS, PAPER_COLOURS
 
     budgets, step, whole = curves.budgets, curves.single_step, curves.steps == WHOLE
-    several = any(len(lines) > 1 for lines in curves.groups.values())
-    bold = {paper: line for paper, line in curves.best.items() if several and paper != "baseline"}
-    with style.page(9.5, 5.4, "Slow-down over budget", curves.title, head=0.55) as figure:
+    room = LINES - bool(curves.searched) - bool(curves.bound)
+    lines, more = [*curves.best.items()][:room], [*curves.best][room:]
+    left_out = f" · in the table alone: {', '.join(more)}" if more else ""
+    with style.page(9.5, 5.4, "Slow-down at each budget", curves.title + left_out, head=0.55) as figure:
         figure.set_label(table(curves).text())
         axes: Axes = figure.subplots()
         right = budgets[-1] * (budgets[-1] / min(step, budgets[0])) ** 0.04
-        draw = partial(steps, axes, budgets, right)
+        seen = [value for name, line in (*lines, (COMBINED, curves.combined)) if name != "baseline" for value in line]
+        scales(axes, budgets, step, right, max(filter(None, seen), default=1.0))
         others = (*PAPER_COLOURS.values(), *OTHER_COLOURS)
-        for number, (name, lines) in enumerate(curves.groups.items()):
+        look: Any = {"linewidth": 2.0, "marker": "."}
+        for number, (name, line) in enumerate(lines):
             colour = PAPER_COLOURS.get(name, others[number % len(others)])
-            for place, line in enumerate(lines):
-                label = name if name not in bold and place == 0 else None
-                width, alpha = (0.6, 0.45) if name in bold else (1.2, 1.0)
-                draw(line, color=colour, linewidth=width, alpha=alpha, label=label)
-            if name in bold:
-                draw(bold[name], color=colour, linewidth=2.0, marker=".", label=f"best of {name}")
+            steps(axes, budgets, right, line, label=name, color=colour, **look)
         if curves.searched:
-            draw(curves.combined, color=style.VERMILION, linewidth=2.6, marker="o", markersize=4, label=COMBINED)
+            look = {"color": style.VERMILION, "linewidth": 2.6, "marker": "o", "markersize": 4}
+            steps(axes, budgets, right, curves.combined, label=COMBINED, **look)
         if curves.bound:  # it holds for all smaller budgets, too
-            seen = [np.nan if value is None else value for value in curves.bound]
-            look: Any = {"color": style.INK, "linewidth": 1.4, "linestyle": (0, (1, 1.2)), "marker": "."}
-            label = "lower bound" if whole else "lower bound (steps may be cut)"
-            axes.step(budgets, seen, where="pre", label=label, **look)
-        axes.axhline(1, color=style.PALE, linewidth=0.8, label="floor: fastest calls, no wait")
-        least_of = "one step" if whole else "one part"
-        style.limit(axes, step, across=False, label=f"least that {least_of} needs", color=style.PALE)
-        scales(axes, budgets, step, right, bold | {COMBINED: curves.combined})
-        style.legend_above(axes, 5)
+            values = [math.nan if value is None else value for value in curves.bound]
+            look = {"color": style.INK, "linewidth": 1.4, "linestyle": (0, (1, 1.2)), "marker": "."}
+            label = "lower bound" if whole else "lower bound\n(cut steps, too)"
+            axes.step(budgets, values, where="pre", label=label, **look)
+        name_lines(axes)
+        style.limit(axes, step, across=False, color=style.PALE)
+        needs = f"the least that {'one step' if whole else 'a part of a step'} needs"
+        top: Any = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
+        axes.annotate(needs, (step, 1), (4, -9), color=style.PALE, fontsize=8, **top)
     return figure
+
+
+def name_lines(axes: Axes) -> None:
+    """Each line's name to the left of where it begins; above it on the floor, which all lines come to."""
+    low, top = axes.get_ylim()
+    ends: list[tuple[float, float, Any]] = []
+    for line in axes.get_lines():
+        points: Iterable[Any] = zip(line.get_xdata(), line.get_ydata(), strict=True)  # type: ignore[arg-type]
+        if begin := next(((y, x) for x, y in points if y <= top), None):  # NaN is not
+            ends.append((*begin, line))
+    put: list[tuple[float, float]] = []  #: where names are
+    for y, x, line in sorted(ends, key=lambda end: end[:2]):
+        height = y + (0.03 * (top - low) if y < 1 + ROUNDING else 0)
+        while any(abs(height - other) < 0.042 * (top - low) and x < 1.2 * at for at, other in put):
+            height += 0.01 * (top - low)
+        put.append((x, height))
+        place: Any = {"ha": "right", "va": "center", "textcoords": "offset points", "fontweight": "bold"}
+        axes.annotate(str(line.get_label()), (x, height), (-6, 0), color=line.get_color(), **place)
 
 
 def steps(axes: Axes, budgets: Sequence[int], right: float, line: Line, **look: Any) -> None:
@@ -290,9 +306,8 @@ def steps(axes: Axes, budgets: Sequence[int], right: float, line: Line, **look: 
         axes.step([*budgets, right], [*seen, seen[-1]], where="post", markevery=slice(0, len(budgets)), **look)
 
 
-def scales(axes: Axes, budgets: Sequence[int], step: int, right: float, lines: Mapping[str, Line]) -> None:
-    """Budgets in geometric steps; slow-downs from a little below 1 to the highest of the lines, or to `HIGHEST`."""
-    import numpy as np
+def scales(axes: Axes, budgets: Sequence[int], step: int, right: float, highest: float) -> None:
+    """Budgets in geometric steps, at round ticks; slow-downs from a little below 1 to the highest, or to `HIGHEST`."""
     from matplotlib.ticker import NullLocator
 
     from refimpl.report import style
@@ -301,12 +316,21 @@ def scales(axes: Axes, budgets: Sequence[int], step: int, right: float, lines: M
     left = min(step, budgets[0])
     axes.set_xlim(left * (left / right) ** 0.03, right)
     unit, name = style.byte_unit(budgets[-1])
-    ticks = np.geomspace(left, budgets[-1], TICKS)
-    axes.set_xticks(ticks, [f"{tick / unit:.3g}" for tick in ticks])
+    ticks = round_ticks(left / unit, right / unit)
+    axes.set_xticks([tick * unit for tick in ticks], [f"{tick:g}" for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel(f"budget ({name})")
-    highest = max((value for line in lines.values() for value in line if value is not None), default=1.0)
     top = min(HIGHEST, max(1.05, 1 + 1.08 * (highest - 1)))
     axes.set_ylim(1 - 0.03 * (top - 1), top)
-    axes.set_ylabel("× the baseline with memory enough")
+    axes.set_ylabel("time, × baseline with enough memory")
     style.grid(axes, "y")
+
+
+def round_ticks(low: float, high: float) -> list[float]:
+    """4, 6, 8, 12, 16, 24 and their like; where these are few, 10, 14 and 20, too."""
+    for parts in ((1, 1.5), (1, 1.25, 1.5, 1.75)):
+        powers = range(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 1)
+        found = [part * 2.0**power for power in powers for part in parts if low <= part * 2.0**power <= high]
+        if len(found) >= FEWEST_TICKS:
+            break
+    return found

@@ -43,6 +43,7 @@ def program() -> Program:
 def files(program: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pages")
     write_page(folder / "one.html", program)
+    write_page(folder / "kept.html", refimpl.plan("lenet", "baseline", "titan-x"))
     write_page(folder / "two.html", program, against=refimpl.plan("vgg19", "superneurons", "titan-x", "6GiB"))
     return folder
 
@@ -107,7 +108,7 @@ def test_a_reader_follows_a_tensor(browser: Any, files: Path) -> None:
 
 
 def test_zoom_move_and_keys(browser: Any, files: Path) -> None:
-    with Opened(browser, files / "one.html") as page:
+    with Opened(browser, files / "one.html", fields="#step=72") as page:
         whole = page("[state.begin, state.end]")
         x, y = page(middle_of("conv3_1"))
         place = page(
@@ -148,8 +149,17 @@ def test_the_address_holds_step_tensor_and_axis(browser: Any, files: Path) -> No
         assert page("[state.step, state.tensor]") == [13, "conv4_2"]
 
 
+def test_it_opens_at_the_largest_map_that_leaves_or_at_the_fullest_step(browser: Any, files: Path) -> None:
+    for name, wanted in (("one.html", [3, "conv1_1"]), ("kept.html", [22, None])):
+        with Opened(browser, files / name) as page:
+            assert page("[state.step, state.tensor]") == wanted
+            assert ("copy out" in page.page.inner_text("#card")) is (name == "one.html")
+
+
 def test_two_programs_and_their_differences(browser: Any, files: Path) -> None:
     with Opened(browser, files / "two.html") as page:
+        chosen = page("state.models.map((model) => model.fate(model.numberOf.get(state.tensor))[0])")
+        assert chosen[0] == "offload" != chosen[1]
         shown = page.page.inner_text("#list")
         assert "Maps with another fate" in shown and "steps of B not in A" in shown
         page("setStep(state.models[0].stepOfName.get('fc6 backward'))")

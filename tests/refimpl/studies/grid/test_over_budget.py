@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from refimpl.studies.grid.over_budget import (
     findings,
     gain,
     picture,
+    round_ticks,
     with_smaller,
 )
 from refimpl.studies.grid.rows import GridPoint
@@ -157,7 +159,9 @@ def test_what_makes_no_sense_is_one_line(wrong: Wrong, tmp_path: Path) -> None:
 def test_lines_are_named_and_step_where_a_budget_begins_and_where_a_bound_ends() -> None:
     (axes,) = picture(CURVES).axes
     lines = {line.get_label(): line for line in axes.get_lines()}
-    assert {"best of plain", "best of a paper", "combined", "lower bound"} < {*lines}
+    names = ["plain", "a paper", "combined", "lower bound"]
+    assert [*lines][:4] == names and {*names} == {text.get_text() for text in axes.texts[:-1]}
+    assert axes.get_legend() is None
     assert lines["combined"].get_drawstyle() == "steps-post" and lines["lower bound"].get_drawstyle() == "steps-pre"
     assert [*np.asarray(lines["combined"].get_xdata())][:-1] == BUDGETS, "the last step goes on to the right end"
     assert axes.get_ylim()[0] < 1
@@ -169,14 +173,29 @@ def test_combined_alone_has_nothing_to_be_compared_with() -> None:
     assert "best setup" not in distance
 
 
-def test_the_legend_says_that_the_limits_are_those_of_steps_that_may_be_cut() -> None:
+def test_names_that_begin_at_one_place_are_apart_and_a_ninth_line_is_in_the_table_alone() -> None:
+    groups = {f"setup {number}": [[None, 1.5 + number / 100, 1.0]] for number in range(8)}
+    (axes,) = (figure := picture(dataclasses.replace(CURVES, groups=groups))).axes
+    heights = sorted(text.xy[1] for text in axes.texts if text.get_text().startswith("setup"))  # type: ignore[attr-defined]
+    room = 0.04 * (axes.get_ylim()[1] - axes.get_ylim()[0])
+    assert len(heights) == 6 and all(one + room < other for one, other in pairwise(heights))
+    assert lacks(figure.texts[1].get_text(), "in the table alone: setup 6, setup 7") == []
+    assert lacks(str(figure.get_label()), "setup 7") == []
+
+
+def test_budgets_have_round_ticks() -> None:
+    assert round_ticks(3.7, 25) == [4, 6, 8, 12, 16, 24]
+    assert round_ticks(9.2, 26) == [10, 12, 14, 16, 20, 24]
+
+
+def test_the_limits_are_named_as_those_of_steps_that_may_be_cut() -> None:
     limits = (
-        {"least that one step needs", "lower bound"},
-        {"least that one part needs", "lower bound (steps may be cut)"},
+        {"the least that one step needs", "lower bound"},
+        {"the least that a part of a step needs", "lower bound\n(cut steps, too)"},
     )
     for steps, wanted, others in (("whole steps", *limits), ("steps whole or cut at their seams", *limits[::-1])):
         (axes,) = picture(dataclasses.replace(CURVES, steps=steps)).axes
-        names = {line.get_label() for line in axes.get_lines()}
+        names = {text.get_text() for text in axes.texts}
         assert wanted < names and not others & names
 
 
