@@ -25,6 +25,14 @@ it says whether you are right, and why; a wrong answer that is often given is ex
 no package.
 
 *All cells run in about 1 second. The [glossary](../docs/glossary.md) explains the words.*"""
+#: What a group of questions is about → the notebooks that its questions are from.
+FROM = {
+    "Kernels": ("K1_a_convolution_is_a_kernel",),
+    "Where memory goes": ("01_where_the_memory_goes",),
+    "Streams and vDNN": ("02_streams_events_pinned_memory", "03_vdnn", "05_vdnn_plus_plus"),
+    "Recomputation and caches": ("04_superneurons",),
+    "Fragmentation and bounds": ("06_accudnn", "07_four_papers_in_one", "K2_data_parallel_training"),
+}
 CHECK = '''\
 import json
 from pathlib import Path
@@ -55,7 +63,8 @@ def cells() -> list[tuple[str, str]]:
     """Kind and source of each cell."""
     made, about = [("markdown", TOP), ("code", CHECK)], ""
     for number, question in enumerate(QUESTIONS, 1):
-        heading = f"## {question['about']}\n\n" if question["about"] != about else ""
+        read = ", ".join(f"[{name[:2]}]({name}.ipynb)" for name in FROM[question["about"]])
+        heading = f"## {question['about']}\n\nFrom {read}.\n\n" if question["about"] != about else ""
         about = question["about"]
         choices = "\n".join(f"- **{letter}** {text}" for letter, text in question["choices"].items())
         letters = " or ".join(question["choices"])

@@ -220,9 +220,9 @@ def test_stored_with_outputs(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [path for path in NOTEBOOKS if path.stem != "quiz"], ids=lambda path: path.stem)
 def test_fit_to_learn_from(path: Path) -> None:
-    """Time and glossary at the top, a cell for the guess after every question, checks that never stop, a page last."""
+    """The glossary at the top, a cell for the guess after every question, checks that never stop, a page last."""
     cells = nbformat.read(path, 4).cells
-    assert re.search(r"about \d+ (seconds|minutes?)", cells[0].source) and "glossary.md" in cells[0].source
+    assert "glossary.md" in cells[0].source
     assert "(../docs/reports.md)" in cells[-1].source
     for cell, following in itertools.pairwise(cells):
         if "**Question.**" in cell.source:
@@ -243,6 +243,25 @@ def path_of_the_course() -> list[Path]:
     """The notebooks in the order in which tutorials/README.md lists them: by number, then the side tracks."""
     rows = re.findall(r"^\| \[[\dK]\d\]\((\w+\.ipynb)\)", (TUTORIALS / "README.md").read_text("utf-8"), re.MULTILINE)
     return [TUTORIALS / row for row in rows]
+
+
+CELLS, WORDS = 105, 3600  #: of a notebook at most: two sittings
+TIME = re.compile(r"Time:\*.*\b\d+ (s|seconds|minutes)\b.*\(2 cores, shared\)")
+
+
+def test_each_notebook_says_what_it_answers_and_leads_to_the_next() -> None:
+    """Question, time and needs at the top, the next notebook's link at the end, and no more than can be read."""
+    path = path_of_the_course()
+    for notebook, following in zip(path, [*path[1:], None], strict=True):
+        if notebook.stem[:2] in {"02", "04", "05", "06", "K1"}:
+            continue
+        cells = nbformat.read(notebook, 4).cells
+        top, last = " ".join(cells[0].source.split()), cells[-1].source
+        link = following.name if following and following.name[0] != "K" else "README.md"
+        assert "?" in top and TIME.search(top) and re.search(r"(You need|Needed):\*", top), notebook.stem
+        assert last.startswith("## Next\n") and f"]({link}" in last, f"{notebook.stem}: no link to {link}"
+        words = sum(len(cell.source.split()) for cell in cells if cell.cell_type == "markdown")
+        assert len(cells) <= CELLS and words <= WORDS, f"{notebook.stem}: {len(cells)} cells, {words} words"
 
 
 def met_in(source: str, kind: str) -> set[str]:
