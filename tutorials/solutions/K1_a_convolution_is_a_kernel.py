@@ -62,51 +62,33 @@ assert check_bias_gradient(bias_gradient_solved)
 assert not check_bias_gradient(bias_gradient_hasty)
 
 
-@kernel(block=256)
-def input_gradient_solved(
-    dy: Floats, w: Floats, dx: Floats,
-    images: int, channels: int, height: int, width: int, filters: int, size: int, pad: int,
-) -> None:  # fmt: skip
-    rows = height + 2 * pad - size + 1
-    columns = width + 2 * pad - size + 1
+@cuda.jit
+def input_gradient_solved(dy, w, dx, pad):
     i = cuda.grid(1)
-    if i < images * channels * height * width:
-        v = i % width
-        h = i // width % height
-        c = i // (width * height) % channels
-        n = i // (width * height * channels)
+    if i < dx.size:
+        n, c, h, v = unravel(i, dx.shape)
         total = ZERO
-        for k in range(filters):
-            for r in range(size):
-                for s in range(size):
+        for k in range(w.shape[0]):
+            for r in range(w.shape[2]):
+                for s in range(w.shape[3]):
                     p = h + pad - r
                     q = v + pad - s
-                    if 0 <= p and p < rows and 0 <= q and q < columns:
-                        at_w = ((k * channels + c) * size + r) * size + s
-                        total += w[at_w] * dy[((n * filters + k) * rows + p) * columns + q]
-        dx[i] = total
+                    if 0 <= p < dy.shape[2] and 0 <= q < dy.shape[3]:
+                        total += w[k, c, r, s] * dy[n, k, p, q]
+        dx[n, c, h, v] = total
 
 
-@kernel(block=256)
-def input_gradient_unguarded(
-    dy: Floats, w: Floats, dx: Floats,
-    images: int, channels: int, height: int, width: int, filters: int, size: int, pad: int,
-) -> None:  # fmt: skip
-    rows = height + 2 * pad - size + 1
-    columns = width + 2 * pad - size + 1
+@cuda.jit
+def input_gradient_unguarded(dy, w, dx, pad):
     i = cuda.grid(1)
-    if i < images * channels * height * width:
-        v = i % width
-        h = i // width % height
-        c = i // (width * height) % channels
-        n = i // (width * height * channels)
+    if i < dx.size:
+        n, c, h, v = unravel(i, dx.shape)
         total = ZERO
-        for k in range(filters):
-            for r in range(size):
-                for s in range(size):  # no check whether the place is inside dy
-                    at_dy = ((n * filters + k) * rows + h + pad - r) * columns + v + pad - s
-                    total += w[((k * channels + c) * size + r) * size + s] * dy[at_dy]
-        dx[i] = total
+        for k in range(w.shape[0]):
+            for r in range(w.shape[2]):
+                for s in range(w.shape[3]):  # no check whether the place is inside dy
+                    total += w[k, c, r, s] * dy[n, k, h + pad - r, v + pad - s]
+        dx[n, c, h, v] = total
 
 
 assert check_input_gradient(input_gradient_solved)
