@@ -30,13 +30,11 @@ COMMANDS = {
     "timeline-vdnn": "plan lenet --batch 64 --machine titan-x --budget 1GiB --policy vdnn-all --draw timeline",
     "timeline-vdnnpp": "plan lenet --batch 64 --machine titan-x --budget 1GiB --policy vdnnpp-all --draw timeline",
 }
-NAMED = re.compile(r"var\(--[\w-]+, (#\w+)\)")  #: a page's colour, and the one without a page
 SIZE = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 
 
 def licensed(svg: str) -> str:
-    """The picture on white, with a line of text below it, and its colours for any viewer."""
-    svg = NAMED.sub(r"\1", svg)
+    """The picture on white, with a line of text below it."""
     found = SIZE.search(svg)
     assert found is not None, "a picture has a viewBox"
     width, height = float(found[1]), float(found[2])
