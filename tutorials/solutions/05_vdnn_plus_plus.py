@@ -5,6 +5,7 @@ In the notebook, after all of its cells: %run -i solutions/05_vdnn_plus_plus.py
 
 from refimpl.combined.fixed import fixed_addresses
 from refimpl.combined.fixed_pool import Fixed
+from refimpl.planner import Setup
 
 
 def forward_takes_solved(compute: Seconds, copies: Seconds, room: int | None) -> float:

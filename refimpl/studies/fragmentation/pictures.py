@@ -33,7 +33,10 @@ LOOKS = {
 }  # fmt: skip
 REFUSED: dict[str, Any] = {"edgecolor": style.VERMILION, "facecolor": "#D55E0040", "linewidth": 1.4}
 OWN_LINE = 16  #: letters of a block's name from which it has a line of its own
-SHOWN = ("best left", "best right", "first left")  #: beside `planned`
+#: Beside `planned`: where each heuristic places a block.
+SHOWN = {
+    "best left": "smallest hole, low end", "best right": "what stays at the high end", "first left": "lowest hole",
+}  # fmt: skip
 HEAD = 0.8  #: inches at the top
 
 
@@ -152,7 +155,7 @@ def map_picture(program: Program, subtitle: str) -> Figure:
         grid = figure.subplots(2, 4, sharex=True, sharey=True)
         for axes, panel in zip(grid[0], upper, strict=False):
             draw(axes, panel, places, unit, highest)
-            axes.set_title(f"{panel.title}: {panel.outcome}", fontsize=9)
+            axes.set_title(f"{panel.title} ({SHOWN[panel.title]}):\n{panel.outcome}", fontsize=9)
             _say_misfit(axes, panel, places, unit)
         _alive(grid[0][3], events, places, unit)
         for axes, panel in zip(grid[1], lower, strict=True):
@@ -160,7 +163,8 @@ def map_picture(program: Program, subtitle: str) -> Figure:
             tries = found[panel.title].tries if panel.title in found else 0
             counted = f", {tries} tries" if tries > 1 else ""
             more = f"+{100 * (panel.size / panel.ideal - 1):.3g} %" if panel.size > panel.ideal else "the ideal"
-            axes.set_title(f"{panel.title}: {size(panel.size)}, {more}{counted}", fontsize=9)
+            how = "planned (fixed addresses)" if panel.title == PLANNED else panel.title
+            axes.set_title(f"{how}: {size(panel.size)}, {more}{counted}", fontsize=9)
             axes.set_xlabel(f"step: forward to {depth}, then backward", fontsize=8)
         for axes, panel in zip(grid.flat, [*upper, lower[-1], *lower], strict=True):
             turn: dict[str, Any] = {"color": style.INK, "linewidth": 0.7, "linestyle": (0, (1, 2)), "zorder": 3}

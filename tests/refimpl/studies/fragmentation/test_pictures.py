@@ -95,7 +95,7 @@ def test_a_pool_of_the_ideal_size_shows_what_had_no_hole() -> None:
     axes = drawn().axes[0]
     words = [text.get_text() for text in axes.texts]
     assert words == ["d(conv2) asks 91.12 MiB,\nlargest hole 75.48 MiB"]
-    assert axes.get_title(loc="left") == "best left: fails in step 21"
+    assert axes.get_title(loc="left") == "best left (smallest hole, low end):\nfails in step 21"
     (frame,) = [p for p in axes.patches if to_hex(p.get_edgecolor()) == style.VERMILION.lower()]
     assert isinstance(frame, Rectangle)
     assert frame.get_y() == 0 and frame.get_height() == pytest.approx(91.12, abs=0.01)
@@ -108,7 +108,7 @@ def test_ideal_pool_and_tries_are_written_on_it() -> None:
         "best left: 548.9 MiB, +16.7 %, 31 tries",
         "best right: 515.1 MiB, +9.54 %, 2 tries",
         "first left: 530.3 MiB, +12.8 %, 5 tries",
-        "planned: 470.2 MiB, the ideal",
+        "planned (fixed addresses): 470.2 MiB, the ideal",
     ]
     assert titles[3] == "alive: 470.2 MiB at most, the ideal"
 
