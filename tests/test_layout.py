@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -13,7 +14,9 @@ from tests.house import LOADED, loaded
 
 ROOT = Path(__file__).resolve().parent.parent
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-SHIM = "kernels/targets/shim.py"
+SHIM, PRIVATE = "kernels/targets/shim.py", "kernels/targets/private.py"
+#: What Numba's CUDA targets do not promise: their modules, and what a compiled kernel has.
+NOT_PUBLIC = re.compile(r"\._?codelibrary|get_asm_str|get_cubin|get_cufunc|_compile_pyfunc|llvm_strs|numba_cuda_mlir")
 
 #: Storey → its rooms, folders or files.  What runs when a file is loaded imports nothing of a higher storey.
 STOREYS = {
@@ -70,6 +73,7 @@ SHARED_NAMES = {
     "figures": "the figures that tables and pictures show",
     "measured": "a study's figures that are measured, and not planned",
     "pictures": "a study's pictures",
+    "private": "what is used of a library that is not public: of Numba, of PyTorch",
     "run": "a command of `refimpl`; and what runs a plain kernel",
 }
 
@@ -126,7 +130,7 @@ def is_plain(path: str) -> bool:
 
 
 def may_import_cuda(path: str) -> bool:
-    return path in (SHIM, "refimpl/executor.py") or is_plain(path)
+    return path in (SHIM, PRIVATE, "refimpl/executor.py") or is_plain(path)
 
 
 def module_name(path: str) -> str:
@@ -190,7 +194,9 @@ def violations(root: Path) -> list[str]:
                 found.append(f"{path} imports {name}, and its room stands alone")
         for name in imported(tree):
             if not may_import_cuda(path) and (name == "numba.cuda" or name.startswith("numba.cuda.")):
-                found.append(f"{path} imports {name}; only plain kernels, the executor and {SHIM} may")
+                found.append(f"{path} imports {name}; only plain kernels, the executor, {SHIM} and {PRIVATE} may")
+        if path != PRIVATE and (used := NOT_PUBLIC.search((root / path).read_text(encoding="utf-8"))):
+            found.append(f"{path} uses {used[0]} of Numba, which is not public; only {PRIVATE} may")
         if path.startswith("kernels/") and path != "kernels/__init__.py" and not ast.get_docstring(tree):
             found.append(f"{path} does not open with a docstring")
     return found

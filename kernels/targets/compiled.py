@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from cuda.bindings import nvjitlink, nvvm
-from cuda.core import ObjectCode
 
-from kernels.targets import emulated
+from kernels.targets import emulated, private
 from kernels.targets.cpu import build
 from kernels.targets.declare import Kernel, Kind, kind_of
 from kernels.targets.emulated import unwritten
-from kernels.targets.shim import CodeLibrary, NumbaKernel, cuda
+from kernels.targets.shim import cuda
 
 PTX, CUBIN = "kernel.ptx", "kernel.cubin"
 
@@ -56,28 +54,10 @@ def compiled(kernel: Kernel) -> Any:
 def _by_numba(kernel: Kernel) -> Any:
     """The kernel, compiled under a name of its own."""
     name = entry_name(kernel)
-    with _independent_names(name):
-        made = NumbaKernel(kernel.function, signature(kernel), **kernel.gpu.targetoptions)
-    made.entry_name = made._codelibrary._entry_name = name
+    with private.modules_changed(lambda modules, entry: independent(modules, entry, name)):
+        made = private.made(kernel.function, signature(kernel), kernel.gpu.targetoptions, name)
     made.shown_name = kernel.name
     return made
-
-
-@contextmanager
-def _independent_names(name: str) -> Iterator[None]:
-    """The kernel that is compiled inside has this name, and NVVM is given what `independent` makes of its modules."""
-    real = CodeLibrary.llvm_strs
-
-    def renamed(library: Any) -> list[str]:
-        if library._llvm_strs is None:
-            library._llvm_strs = independent(real.fget(library), library._entry_name, name)
-        return library._llvm_strs
-
-    CodeLibrary.llvm_strs = property(renamed)
-    try:
-        yield
-    finally:
-        CodeLibrary.llvm_strs = real
 
 
 def _kept(folder: Path, kernel: Kernel) -> Any:
@@ -86,9 +66,8 @@ def _kept(folder: Path, kernel: Kernel) -> Any:
 
     def write(entry: Path) -> None:
         new.append(_by_numba(kernel))
-        library = new[0]._codelibrary
-        (entry / PTX).write_text(library.get_asm_str(), encoding="utf-8")
-        (entry / CUBIN).write_bytes(library.get_cubin().code)
+        (entry / PTX).write_text(private.ptx_of(new[0]), encoding="utf-8")
+        (entry / CUBIN).write_bytes(private.image_of(new[0]))
 
     entry = build.kept(folder, f"gpu_{kernel.name[:60]}_{_key(kernel)}", write)
     return new[0] if new else _read(entry, kernel)
@@ -96,17 +75,9 @@ def _kept(folder: Path, kernel: Kernel) -> Any:
 
 def _read(entry: Path, kernel: Kernel) -> Any:
     """The kernel as `write` has left it, for Numba as if it had compiled it."""
-    name, types = entry_name(kernel), signature(kernel)
-    library = CodeLibrary(None, kernel.name, entry_name=name)
-    capability = library._ensure_cc(None)
-    library._ptx_cache[capability] = [(entry / PTX).read_text(encoding="utf-8")]
-    library._cubin_cache[capability] = ObjectCode.from_cubin((entry / CUBIN).read_bytes(), name=kernel.name)
-    library._finalized = True
-    made = NumbaKernel._rebuild(
-        cooperative=False, name=name, signature=cuda.types.void(*types), codelibrary=library, debug=False,
-        lineinfo=False, call_helper=None, extensions=[],
-    )  # fmt: skip
-    made.py_func, made.argtypes, made.shown_name = kernel.function, types, kernel.name
+    ptx, image = (entry / PTX).read_text(encoding="utf-8"), (entry / CUBIN).read_bytes()
+    made = private.remade(kernel.function, signature(kernel), entry_name(kernel), kernel.name, ptx, image)
+    made.shown_name = kernel.name
     return made
 
 
@@ -114,7 +85,8 @@ def _key(kernel: Kernel) -> str:
     """Everything that the machine code follows from, the source's lines, which it names, and how it is kept."""
     versions = metadata.version("numba-cuda"), nvvm.version(), nvjitlink.version()
     target = cuda.get_current_device().compute_capability, emulated.active()
-    way = hashlib.sha256(b"".join(Path(file).read_bytes() for file in (__file__, unwritten.__file__))).hexdigest()
+    files = __file__, private.__file__, unwritten.__file__
+    way = hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
     parts = build.key(kernel, checked=True), kernel.options, versions, target, way
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 

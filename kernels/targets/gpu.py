@@ -21,7 +21,7 @@ from cuda.core import launch as driver_launch
 
 from kernels.checks import arguments
 from kernels.checks.arguments import FlatView, KernelError
-from kernels.targets import emulated
+from kernels.targets import emulated, private
 from kernels.targets.collector import collector_paused
 from kernels.targets.compiled import compiled
 from kernels.targets.declare import Dim3, Kernel
@@ -162,28 +162,7 @@ def loaded(kernel: Kernel) -> Any:
     """The kernel's machine code on the GPU, in a library of its own."""
     with collector_paused():
         made = compiled(kernel)
-    made.bind()
-    return made._codelibrary.get_cufunc().kernel
-
-
-def words(values: Sequence[Any]) -> list[Any]:
-    """The values of a launch as the machine code takes them.
-
-    Numba passes an array as the fields of its array structure: two object pointers (none on a GPU), number of elements,
-    bytes of an element, address, then shape and strides.  A Python integer is passed as 64 bits, a NumPy float as its
-    own 32, and a tuple as its numbers.
-    """
-    out: list[Any] = []
-    for value in values:
-        if isinstance(value, (int, np.float32)):
-            out.append(value)
-        elif isinstance(value, tuple):
-            out += value
-        else:
-            itemsize = value.dtype.itemsize
-            steps = [itemsize * step for step in arguments.contiguous_strides(value.shape)]
-            out += (0, 0, value.size, itemsize, value.pointer, *value.shape, *steps)
-    return out
+    return private.loaded(made)
 
 
 def bind(kernel: Kernel, grid: Dim3, values: Sequence[Any]) -> Callable[[Any], None]:
@@ -193,7 +172,7 @@ def bind(kernel: Kernel, grid: Dim3, values: Sequence[Any]) -> Callable[[Any], N
     """
     cuda.current_context()  # the driver needs one in this thread
     code, config = loaded(kernel), LaunchConfig(grid=grid, block=kernel.block)
-    arguments = words(values)
+    arguments = private.words(values)
 
     def run(stream: Any, _alive: tuple[Any, ...] = tuple(values)) -> None:  # `arguments` holds addresses, not arrays
         driver_launch(stream if type(stream) is Stream else as_stream(stream), config, code, *arguments)

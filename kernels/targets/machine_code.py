@@ -17,21 +17,19 @@ import shutil
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from cuda.bindings import nvjitlink
 
+from kernels.targets import private
 from kernels.targets.collector import collector_paused
 from kernels.targets.compiled import signature
 from kernels.targets.declare import Kernel
 from kernels.targets.gpu import INSTALL, why_not_compile
-from kernels.targets.shim import cuda
 
 Target = tuple[int, int]  #: a compute capability
 TARGETS: tuple[Target, ...] = ((7, 5), (8, 0), (9, 0))
@@ -144,22 +142,9 @@ def compile_kernel(kernel: Kernel, targets: Iterable[Target] = TARGETS) -> list[
     options = dict(kernel.options)
     max_registers = options.pop("max_registers", None)
     targets = tuple(targets)
-    with collector_paused(), _pretend_device(targets[-1]):
-        library, _ = cuda.compiler._compile_pyfunc_with_fixup(
-            kernel.function, signature(kernel), device=False, abi="numba", cc=targets[-1], **options
-        )
-    return [_link(kernel.name, library.get_asm_str(cc=target), target, max_registers) for target in targets]
-
-
-@contextmanager
-def _pretend_device(target: Target) -> Iterator[None]:
-    """Device functions ask the current GPU what it is before they are compiled; answer in its place."""
-    original = cuda.dispatcher.get_current_device
-    cuda.dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=target)
-    try:
-        yield
-    finally:
-        cuda.dispatcher.get_current_device = original
+    with collector_paused():
+        made = private.ptx_for(kernel.function, signature(kernel), targets, options)
+    return [_link(kernel.name, ptx, target, max_registers) for ptx, target in zip(made, targets, strict=True)]
 
 
 def _link(name: str, ptx: str, target: Target, max_registers: int | None) -> MachineCode:

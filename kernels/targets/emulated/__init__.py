@@ -1,4 +1,4 @@
-"""An emulated GPU: numba-cuda and cuda.core as they are, on a CUDA driver that computes on the CPU.
+"""An emulated GPU: Numba CUDA and cuda.core as they are, on a CUDA driver that computes on the CPU.
 
     from kernels.targets import emulated
     emulated.start()                         # before anything of CUDA is used in this process
@@ -6,10 +6,10 @@
     print(emulated.findings())               # what the checks have found
 
 `start` compiles the driver (`driver.c`), loads it under the name that Numba and cuda.core look for, and has each
-kernel that Numba loads translated from PTX to C (`translate`) and compiled.  Numba's own path stays as it is: NVVM
-makes the PTX, nvJitLink the machine code.  Streams, events, pinned memory and wait values are real; the driver checks
-every access.  What it shows is that a program is right.  Its times mean nothing, unless a model's are given
-(`next_work`).
+kernel that is loaded translated from PTX to C (`translate`) and compiled.  Numba CUDA is numba-cuda, its successor
+numba-cuda-mlir, or Numba's own target.  Its own path stays as it is: NVVM makes the PTX, nvJitLink the machine code.
+Streams, events, pinned memory and wait values are real; the driver checks every access.  What it shows is that a
+program is right.  Its times mean nothing, unless a model's are given (`next_work`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernels.targets.emulated import c_compiler
 from kernels.targets.emulated.c_compiler import NoCompiler, why_not
 from kernels.targets.emulated.ptx import UnsupportedPtx
 
+if TYPE_CHECKING:
+    from kernels.targets.private import CompiledKernel
+
 __all__ = [
-    "ORDERS", "RACES", "EmulationError", "NoCompiler", "UnsupportedPtx", "active", "announcement", "c_source",
+    "ORDERS", "RACES", "EmulationError", "NoCompiler", "UnsupportedPtx", "active", "announcement",
     "environment", "executed", "findings", "forgive", "host_work", "kernel_seconds", "learning_nothing", "most_steps",
     "next_work", "order", "pass_on", "register", "start", "take_up", "touched", "wait_in_time", "why_not",
 ]  # fmt: skip
@@ -64,13 +67,17 @@ def start(races: str | None = None) -> None:
     """
     global _driver, _races
     if _driver is None:
+        from kernels.targets import private
+        from kernels.targets.emulated.unwritten import filled
+
         library = _load()
         library.emulated_finding.restype = ctypes.c_char_p
         library.emulated_next.argtypes = (ctypes.c_char_p, ctypes.c_double)
         library.emulated_kernel_seconds.restype = ctypes.c_double
         library.emulated_executed.restype = ctypes.c_uint64
-        _hook_numba(library)
         _driver = library
+        private.watch_numba(filled, register)
+        private.watch_mlir(register)
         name, _, seed = (os.environ.get("REFIMPL_ORDER") or "late").partition(":")
         order(name, seed or 0)
         races = races or os.environ.get("REFIMPL_RACES")
@@ -110,73 +117,26 @@ def _load() -> Any:
 # --- Kernels ---------------------------------------------------------------------------------------------------------
 
 
-def _hook_numba(library: Any) -> None:
-    """Have every kernel compiled with its lines and its local arrays filled, and registered before Numba loads it."""
-    from kernels.targets.emulated.unwritten import arrays_filled
-    from kernels.targets.shim import Codegen, CodeLibrary, NumbaKernel, numba_driver
-
-    numba_driver.__init__()  # it has looked for a driver when it was imported; now there is one
-    compiled, real, target = NumbaKernel.__init__, NumbaKernel.bind, Codegen.magic_tuple
-
-    def compile_with_lines(kernel: Any, *args: Any, **options: Any) -> None:
-        with arrays_filled(CodeLibrary):
-            compiled(kernel, *args, **options | {"lineinfo": True})  # so that a finding can say where
-            kernel._codelibrary.get_asm_str()
-
-    def bind(kernel: Any) -> None:
-        if not getattr(kernel, "is_emulated", False):
-            register(library, kernel)
-            kernel.is_emulated = True
-        real(kernel)
-
-    NumbaKernel.__init__, NumbaKernel.bind = compile_with_lines, bind
-    Codegen.magic_tuple = lambda codegen: (*target(codegen), "emulated")  # Numba's own cache keeps these kernels apart
-
-
-def c_source(kernel: Any, drop_stop: int | None = None) -> str:
-    """The C of a kernel that Numba has compiled; `drop_stop`: as `translate` has it."""
+def register(told: CompiledKernel, drop_stop: int | None = None) -> None:
+    """Give the driver a kernel that Numba has compiled.  It knows it by its image, the machine code that is loaded."""
     from kernels.targets.emulated.translate import translate
 
-    return translate(kernel._codelibrary.get_asm_str(), kernel.entry_name, drop_stop)
-
-
-def register(library: Any, kernel: Any, drop_stop: int | None = None) -> None:
-    """Give the driver a kernel that Numba has compiled.  It knows it by its image, the machine code that is loaded."""
-    name, source = getattr(kernel, "shown_name", kernel.py_func.__name__), c_source(kernel, drop_stop)
+    source = translate(told.ptx, told.entry, drop_stop)
+    if f"#define PARAMETER_BYTES {told.argument_bytes}\n" not in source:
+        raise UnsupportedPtx(f"the arguments of kernel {told.name} are laid out in a way that is not known here")
     variants = {"never": (False,), "first": (False, True), "always": (True,)}[_races]
     with ThreadPoolExecutor(len(variants)) as compilers:  # each is a process of its own
-        made = [compilers.submit(c_compiler.kernel, name, source, races) for races in variants]
-    paths = [each.result() for each in made]
-    arrays = _arrays(kernel)
-    numbers = ctypes.c_uint * max(1, len(arrays))
-    image = kernel._codelibrary.get_cubin().code
-    status = library.emulated_register(
-        image, ctypes.c_uint64(len(image)), kernel.entry_name.encode(), name.encode(),
-        os.fsencode(paths[0]), os.fsencode(paths[-1]), len(arrays),
-        numbers(*(parameter for parameter, _, _ in arrays)), numbers(*(axes for _, axes, _ in arrays)),
-        (ctypes.c_char_p * max(1, len(arrays)))(*(array.encode() for _, _, array in arrays)),
+        made = [compilers.submit(c_compiler.kernel, told.name, source, races) for races in variants]
+    paths = [os.fsencode(each.result()) for each in made]
+    numbers, names = ctypes.c_uint * max(1, len(told.arrays)), ctypes.c_char_p * max(1, len(told.arrays))
+    status = _driver.emulated_register(
+        told.image, ctypes.c_uint64(len(told.image)), told.entry.encode(), told.name.encode(), paths[0], paths[-1],
+        len(told.arrays), numbers(*(array.offset for array in told.arrays)),
+        numbers(*(array.axes for array in told.arrays)), numbers(*(array.item_bytes for array in told.arrays)),
+        names(*(array.name.encode() for array in told.arrays)),
     )  # fmt: skip
     if status:
-        raise EmulationError(f"kernel {name} cannot be loaded: {findings()[-1]}")
-
-
-def _arrays(kernel: Any) -> list[tuple[int, int, str]]:
-    """Of each array among a kernel's arguments: its first parameter in the PTX, its axes, its name."""
-    code, found, parameter = kernel.py_func.__code__, [], 0
-    for name, kind in zip(code.co_varnames, kernel.argtypes, strict=False):
-        axes = getattr(kind, "ndim", None)
-        if axes is not None:
-            found.append((parameter, axes, name))
-            parameter += 5 + 2 * axes
-        elif type(kind).__name__ in ("Integer", "Float", "Boolean", "IntegerLiteral"):
-            parameter += 1
-        elif type(kind).__name__ == "UniTuple" and type(kind.dtype).__name__ == "Integer":
-            parameter += kind.count
-        else:
-            raise UnsupportedPtx(
-                f"kernel {code.co_name}: an argument of type {kind}; give arrays, numbers and tuples of whole numbers"
-            )
-    return found
+        raise EmulationError(f"kernel {told.name} cannot be loaded: {findings()[-1]}")
 
 
 # --- What is checked and found ---------------------------------------------------------------------------------------

@@ -53,10 +53,10 @@ Result cuDeviceGetAttribute(int *value, int attribute, int device) { /* an H100'
     static const int known[][2] = {
         {1, 1024}, {2, 1024}, {3, 1024},               /* threads of a block, and its x and y */
         {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535}, /* z of a block; x, y and z of a grid */
-        {8, MOST_SHARED}, {10, 32},                    /* shared bytes of a block, threads of a warp */
+        {8, MOST_SHARED}, {97, MOST_SHARED}, {10, 32}, /* shared bytes of a block, and at most; threads of a warp */
         {13, 1000000}, {36, 1000000}, {37, 5120},      /* clocks in kHz, width of the bus */
         {16, MULTIPROCESSORS}, {38, 50 << 20}, {39, 2048},
-        {75, 9}, {76, 0},                              /* compute capability */
+        {75, 9}, {76, 0}, {115, 0},                    /* compute capability; no pools of memory */
         {81, 228 * 1024}, {82, 65536},                 /* shared bytes and registers of a multiprocessor */
     };
     *value = 1;
@@ -115,6 +115,20 @@ Result cuMemFreeHost(void *pointer) { return give_back((uint64_t)pointer, 1); }
 Result cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
     LOCKED(*out = (void *)take(bytes, 1), allocations++);
     return *out ? SUCCESS : OUT_OF_MEMORY;
+}
+/* What an address is in: 1 a context, 2 a kind of memory, 3 and 4 its address on either side, 8 whether managed, 9 a device. */
+Result cuPointerGetAttribute(void *value, int attribute, Pointer pointer) {
+    int on_device, pinned;
+    LOCKED(on_device = find_block(pointer, 1, 0) != NULL, pinned = find_block(pointer, 1, 1) != NULL);
+    if (!on_device && !pinned) return INVALID_VALUE;
+    switch (attribute) {
+    case 1: *(void **)value = &context; break;
+    case 2: *(unsigned *)value = on_device ? 2 : 1; break;
+    case 3: case 4: *(Pointer *)value = pointer; break;
+    case 8: case 9: *(unsigned *)value = 0; break;
+    default: return INVALID_VALUE;
+    }
+    return SUCCESS;
 }
 /* A copy of pageable memory is not asynchronous: what goes in is read at once, what comes out is there on return. */
 static Result copy(enum Kind kind, uint64_t to, uint64_t from, size_t bytes, Stream *stream, int wait) {
@@ -287,9 +301,10 @@ static const KernelInfo *info_of(const char *path) {
     return object ? dlsym(object, "emulated_kernel") : NULL;
 }
 /* A translated kernel of an image: the libraries that it was compiled to, without and with the search for races; array i
- * begins at a parameter and has some axes.  Register it before the image is loaded, or again afterwards. */
+ * is at an offset among the arguments, and has axes, and item_bytes if MLIR lays it out (else 0).  Register it before the image is loaded, or again afterwards. */
 int emulated_register(const char *bytes, uint64_t length, const char *entry, const char *name, const char *path, const char *races_path,
-                      int array_count, const unsigned *parameter, const unsigned *axes, const char *const *array_names) {
+                      int array_count, const unsigned *offsets, const unsigned *axes, const unsigned *item_bytes,
+                      const char *const *array_names) {
     const KernelInfo *info = info_of(path), *races = strcmp(path, races_path) ? info_of(races_path) : info;
     pthread_mutex_lock(&lock);
     if (!info || !races) find("%s", dlerror());
@@ -307,7 +322,7 @@ int emulated_register(const char *bytes, uint64_t length, const char *entry, con
         }
         *code = (Code){info, races, {0}, strdup(entry), strdup(name), array_count, calloc(array_count + 1, sizeof *code->arrays)};
         for (int i = 0; i < array_count; i++)
-            code->arrays[i].parameter = parameter[i], code->arrays[i].axes = axes[i], code->arrays[i].name = strdup(array_names[i]);
+            code->arrays[i] = (Argument){offsets[i], axes[i], item_bytes[i], strdup(array_names[i])};
     }
     pthread_mutex_unlock(&lock);
     return info && races ? 0 : -1;
@@ -325,8 +340,9 @@ Result cuLibraryGetKernel(Kernel **kernel, const Library *library, const char *e
 }
 Result cuLibraryUnload(void *library) { return SUCCESS; }
 Result cuKernelGetAttribute(int *value, int attribute, Kernel *kernel, int device) {
-    *value = attribute == 1 && kernel->code ? (int)kernel->code->info->shared_bytes : 0; /* the others follow from machine code */
-    return SUCCESS;
+    const KernelInfo *k = kernel->code ? kernel->code->info : NULL;
+    *value = attribute == 0 ? (k && k->max_threads ? k->max_threads : 1024) : attribute == 1 && k ? k->shared_bytes : 0;
+    return SUCCESS; /* the others follow from machine code */
 }
 Result cuKernelSetAttribute(int attribute, int value, Kernel *kernel, int device) { return SUCCESS; }
 typedef struct { unsigned grid[3], block[3], shared_bytes; Stream *stream; void *attributes; unsigned attribute_count; } LaunchConfig;
@@ -361,6 +377,36 @@ Result cuLaunchKernelEx(const LaunchConfig *config, Kernel *kernel, void **given
     }
     return given(as_stream(config->stream), w);
 }
+
+/* The same by names that numba-cuda-mlir and Numba's own target call: modules are libraries, functions are kernels. */
+Result cuModuleLoadDataEx(Library **module, const void *code, unsigned n, void *keys, void *values) { return cuLibraryLoadData(module, code, 0, 0, 0, 0, 0, 0); }
+Result cuModuleUnload(void *module) { return SUCCESS; }
+Result cuModuleGetFunction(Kernel **function, const Library *module, const char *entry) { return cuLibraryGetKernel(function, module, entry); }
+Result cuModuleGetGlobal_v2(Pointer *pointer, size_t *bytes, const Library *module, const char *name) { return NOT_FOUND; }
+Result cuLibraryGetModule(const Library **module, const Library *library) { return *module = library, SUCCESS; }
+Result cuKernelGetFunction(Kernel **function, Kernel *kernel) { return *function = kernel, SUCCESS; }
+Result cuFuncGetAttribute(int *value, int attribute, Kernel *function) { return cuKernelGetAttribute(value, attribute, function, 0); }
+Result cuFuncSetAttribute(Kernel *function, int attribute, int value) { return SUCCESS; }
+Result cuLaunchKernel(Kernel *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared_bytes,
+                      Stream *stream, void **parameters, void **extra) {
+    const LaunchConfig config = {{gx, gy, gz}, {bx, by, bz}, shared_bytes, stream, NULL, 0};
+    return cuLaunchKernelEx(&config, function, parameters, extra);
+}
+Result cuIpcOpenMemHandle(Pointer *pointer, ...) { return NOT_FOUND; }
+Result cuOccupancyMaxPotentialBlockSize(int *grid, int *block, Kernel *function, void *shared_of, size_t shared_bytes, int limit) {
+    cuFuncGetAttribute(block, 0, function);
+    return *grid = MULTIPROCESSORS, *block = limit && limit < *block ? limit : *block, SUCCESS;
+}
+/* The linker of Numba's own target: what is linked stays the PTX that it was, as nothing here reads machine code. */
+typedef struct { char *bytes; size_t length; } Linker;
+Result cuLinkCreate_v2(unsigned n, void *keys, void *values, Linker **linker) { return *linker = calloc(1, sizeof **linker), SUCCESS; }
+Result cuLinkAddData_v2(Linker *linker, int kind, const void *data, size_t n, const char *name, unsigned count, void *keys, void *values) {
+    linker->bytes = realloc(linker->bytes, linker->length + n + 1);
+    memcpy(linker->bytes + linker->length, data, n), linker->bytes[linker->length += n] = 0;
+    return SUCCESS;
+}
+Result cuLinkComplete(Linker *linker, void **image, size_t *bytes) { return *image = linker->bytes, *bytes = linker->length + 1, SUCCESS; }
+Result cuLinkDestroy(Linker *linker) { return free(linker->bytes), free(linker), SUCCESS; }
 
 /* --- Finding and explaining --------------------------------------------------------------------------------------------------- */
 

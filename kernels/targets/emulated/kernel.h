@@ -306,7 +306,6 @@ INLINE uint64_t bfi_b64(uint64_t a, uint64_t b, uint32_t from, uint32_t count) {
     return (b & ~mask) | (a << from & mask);
 }
 /* A sum whose carry the next instruction adds. */
-INLINE uint32_t add_cc(uint32_t *carry, uint32_t a, uint32_t b) { return *carry = a + b < a, a + b; }
 INLINE uint32_t prmt(uint32_t a, uint32_t b, uint32_t select) {
     uint64_t both = (uint64_t)b << 32 | a;
     uint32_t r = 0;

@@ -80,7 +80,7 @@ class PtxModule:
     functions: dict[str, Function]
     shared: dict[str, Variable]
     shared_bytes: int  #: without red zones: what a GPU would give to a block
-    dynamic: str | None  #: the name of the array whose size a launch gives
+    dynamic: set[str]  #: names of the array whose size a launch gives
     tables: dict[str, tuple[int, str]]  #: arrays of constants: name → alignment, and bytes as "8, 93, 141"
     local_bytes: int
 
@@ -131,16 +131,20 @@ def parse(ptx: str) -> PtxModule:
     return PtxModule(functions, shared, shared_bytes, dynamic, tables, local_bytes)
 
 
-def _shared(text: str) -> tuple[dict[str, Variable], int, str | None]:
+def _shared(text: str) -> tuple[dict[str, Variable], int, set[str]]:
     shared: dict[str, Variable] = {}
     offset, declared = RED_ZONE, 0
-    for alignment, name, nbytes in re.findall(r"\.shared\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d+)\]", text):
+    dynamic: set[str] = set()
+    for alignment, kind, name, count in re.findall(r"\.shared\s+\.align\s+(\d+)\s+\.(\w+)\s+([\w$]+)(\[\d*\])?;", text):
+        if kind == "b8" and count in ("", "[]"):  # MLIR's has no brackets
+            dynamic.add(name)
+            continue
+        nbytes = BITS[kind] // 8 * int(count.strip("[]") or 1)  # an array of one element may have no brackets, either
         offset = aligned(offset, max(16, int(alignment)))
-        shared[name] = Variable(name, offset, int(nbytes))
-        offset += int(nbytes) + RED_ZONE
-        declared = aligned(declared, int(alignment)) + int(nbytes)
-    dynamic = re.search(r"\.extern\s+\.shared\s+\.align\s+\d+\s+\.b8\s+([\w$]+)\[\]", text)
-    return shared, declared, dynamic[1] if dynamic else None
+        shared[name] = Variable(name, offset, nbytes)
+        offset += nbytes + RED_ZONE
+        declared = aligned(declared, int(alignment)) + nbytes
+    return shared, declared, dynamic
 
 
 def _layout(text: str) -> list[tuple[str, int, int]]:
@@ -160,7 +164,13 @@ def _function(
     is_entry: bool, results: str, name: str, parameters: str, directives: str, text: str, files: dict[str, str]
 ) -> Function:
     registers: dict[str, str] = {}
-    for kind, prefix, count in re.findall(r"\.reg\s+\.(\w+)\s+(%\w+)(?:<(\d+)>)?\s*;", text):
+    found = re.findall(r"\.reg\s+\.(\w+)\s+([^;]+);", text)
+    declared = [(kind, register) for kind, names in found for register in operands(names)]
+    # Those of assembly that was written by hand have any name; the compiler's begin with %.
+    if own := {register for _, register in declared if not register.startswith("%")}:
+        text = re.sub(rf"(?<![\w%$.])({'|'.join(own)})\b", r"%own_\1", text)
+    for kind, register in declared:
+        prefix, _, count = (f"%own_{register}" if register in own else register).rstrip(">").partition("<")
         registers |= dict.fromkeys([f"{prefix}{i}" for i in range(int(count))] if count else [prefix], kind)
     depot = re.search(r"\.local\s+\.align\s+\d+\s+\.b8\s+([\w$]+)\[(\d+)\]\s*;", text)
     threads = re.search(r"\.maxntid\s+(\d+)(?:,\s*(\d+))?(?:,\s*(\d+))?", directives)
@@ -176,7 +186,7 @@ def _function(
 def _body(text: str, registers: dict[str, str], files: dict[str, str]) -> list[Instruction | str]:
     body: list[Instruction | str] = []
     line = ""
-    text = re.sub(r"\.(reg|local|pragma)\s+[^;]*;", "", text)
+    text = re.sub(r"\.(reg|local|shared|pragma)\s+[^;]*;", "", text)
     text = re.sub(r"^([ \t]*(?:\.loc\b[^\n]*|[{}][ \t]*))$", r"\1;", text, flags=re.M)  # they end without a semicolon
     for raw in re.split(r";|(?<=:)\s*\n", text):
         rest = " ".join(raw.split())

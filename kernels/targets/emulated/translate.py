@@ -30,6 +30,7 @@ SPECIAL = {
     for name, c in (("tid", "T->tid"), ("ctaid", "C->ctaid"), ("ntid", "C->block"), ("nctaid", "C->grid"))
     for axis in "xyz"
 } | {"%laneid": "(T->linear & 31)", "%warpid": "(T->linear >> 5)", "WARP_SZ": "32", SOURCE: "~0u"}
+SPECIAL["%dynamic_smem_size"] = "C->launch->dynamic_shared_bytes"
 COMPARISONS = {
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">", "hs": ">=",
 }  # fmt: skip
@@ -51,13 +52,16 @@ INTEGER = {
     "popc": ("u", "__builtin_popcountll({0})"), "clz": ("u", "clz_{t}({0})"), "brev": ("u", "brev_{t}({0})"),
     "bfe": ("u", "bfe_{t}({0}, {1}, {2})"), "bfi": ("u", "bfi_{t}({0}, {1}, {2}, {3})"),
     "prmt": ("u", "prmt({0}, {1}, {2})"), "shf.l.wrap": ("u", "shf_l({0}, {1}, {2})"),
-    "mad.lo.cc": ("u", "add_cc(&carry, {0} * {1}, {2})"), "madc.hi": ("u", "mulhi_u32({0}, {1}) + {2} + carry"),
     "shf.r.wrap": ("u", "shf_r({0}, {1}, {2})"), "lop3": ("u", "lop3({0}, {1}, {2}, {3})"),
 }  # fmt: skip
 SHIFTS = ("shl", "shr")  #: their second operand has 32 bits, whatever the first has
 ONLY = {
     "brev": ("b32",), "bfe": ("u32",), "bfi": ("b32", "b64"), "clz": ("b32", "b64"), "abs": ("s16", "s32", "s64"),
-    "mad.lo.cc": ("u32",), "madc.hi": ("u32",),
+}  # fmt: skip
+#: Sums of several words, which take or leave the thread's carry: opcode → the C of the sum, in words twice as wide.
+CARRIED = {
+    "add": "{0} + {1} + {carry}", "sub": "{0} - {1} - {carry}", "mad.lo": "({w})({c})({0} * {1}) + {2} + {carry}",
+    "mad.hi": "({0} * {1} >> {bits}) + {2} + {carry}",
 }  # fmt: skip
 
 #: Instructions on f32 and on f64.
@@ -136,7 +140,7 @@ class Translator:
             return str(number) if kind == "pred" else f"({C_TYPES[kind]})0x{number:x}{suffix}"
         if operand in self._module.shared:
             return f"{self._module.shared[operand].offset}{suffix}"
-        if operand == self._module.dynamic:
+        if operand in self._module.dynamic:
             return f"{self._module.shared_total}{suffix}"
         if operand in self._module.tables:
             return f"(uint64_t){c_name(operand)}"
@@ -332,8 +336,8 @@ class Translator:
             sign = {"and": "&", "or": "|", "xor": "^"}[modifiers[0]]
             other = self.value(i.operands[3], "pred")
             results = [(name, f"{expression} {sign} {other}") for name, expression in results]
-        computed = " ".join(f"uint8_t r{n} = {expression};" for n, (_, expression) in enumerate(results))
-        return f"{{ {computed} {' '.join(f'{c_name(name)} = r{n};' for n, (name, _) in enumerate(results))} }}"
+        computed = " ".join(f"uint8_t is_{n} = {expression};" for n, (_, expression) in enumerate(results))
+        return f"{{ {computed} {' '.join(f'{c_name(name)} = is_{n};' for n, (name, _) in enumerate(results))} }}"
 
     def _select(self, i: Instruction) -> str:
         kind, (to, a, b, test) = i.op[-1], i.operands
@@ -360,6 +364,8 @@ class Translator:
             product = " * ".join(f"({C_TYPES[wide]}){self.value(o, kind)}" for o in given[:2])
             added = f" + {self.value(given[2], wide)}" if key == "mad.wide" else ""
             return self.put(to, product + added, wide)
+        if "cc" in i.op or i.op[0] in ("addc", "subc", "madc"):
+            return self._carried(i, kind)
         how, template = INTEGER.get(key, ("", ""))
         if not template or kind not in ONLY.get(key, BITS) or BITS[kind] < 16:
             raise UnsupportedPtx(i.text)
@@ -367,6 +373,19 @@ class Translator:
         values = [self.value(o, read_as) for o in given]
         site = self._site(i) if "{site}" in template else -1
         return self.put(to, template.format(*values, t=kind, site=site), "u32" if key in ("popc", "clz") else kind)
+
+    def _carried(self, i: Instruction, kind: str) -> str:
+        """`add.cc`, `madc.hi` and so on."""
+        takes, bits = i.op[0] in ("addc", "subc", "madc"), BITS[kind]
+        parts = [i.op[0][: 3 if takes else None], *(part for part in i.op[1:-1] if part != "cc")]
+        template = CARRIED.get(".".join(parts))
+        if template is None or bits < 32 or (kind[0] == "s" and "hi" in parts):
+            raise UnsupportedPtx(i.text)
+        wide, c = {32: "uint64_t", 64: "unsigned __int128"}[bits], C_TYPES[f"u{bits}"]
+        values = [f"({wide}){self.value(o, f'u{bits}')}" for o in i.operands[1:]]
+        summed = f"{wide} sum = {template.format(*values, c=c, w=wide, bits=bits, carry='carry' if takes else 0)};"
+        leaves = f" carry = sum >> {bits} & 1;" if "cc" in i.op else ""
+        return f"{{ {summed} {self.put(i.operands[0], 'sum', f'u{bits}')}{leaves} }}"
 
     def _floating(self, i: Instruction, kind: str) -> str:
         table, flushes = (F32, "ftz" in i.op) if kind == "f32" else (F64, False)

@@ -13,9 +13,7 @@ a branch, another function or another thread.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from kernels.targets.emulated.ptx import BITS, C_TYPES, Function, Instruction, PtxModule, c_name
 
@@ -51,27 +49,6 @@ def filled(module: str) -> str:
     if count and not re.search(r'^declare void @"?llvm\.memset\.p0i8\.i64', text, flags=re.M):
         text = re.sub(r"^define ", f"{DECLARED}define ", text, count=1, flags=re.M)
     return text
-
-
-@contextmanager
-def arrays_filled(library: Any) -> Iterator[None]:
-    """NVVM is given what `filled` makes of the modules of each kernel that is compiled inside.
-
-    Args:
-        library: Numba's class of a kernel's code.
-    """
-    real = library.llvm_strs
-
-    def modules(own: Any) -> list[str]:
-        if own._llvm_strs is None:
-            own._llvm_strs = [filled(text) for text in real.fget(own)]
-        return own._llvm_strs
-
-    library.llvm_strs = property(modules)
-    try:
-        yield
-    finally:
-        library.llvm_strs = real
 
 
 # --- Which registers can have bits that nothing has written ----------------------------------------------------------

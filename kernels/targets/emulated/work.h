@@ -5,12 +5,13 @@ enum Kind { COPY_IN, COPY_OUT, COPY_ON, SET, LAUNCH, RECORD, WAIT, WAIT_VALUE, W
 enum Engine { NONE = -1, COMPUTE, IN, OUT, HOST, ENGINES };
 enum { LAZY, EAGER, RANDOM, PRIORITY, FREE };
 
+typedef struct { unsigned offset, axes, item_bytes; char *name; } Argument; /* an array: `emulated_register` */
 typedef struct {
     const KernelInfo *info, *races; /* the second looks for races; the same one twice: always or never */
     uint64_t searched[256];          /* launches that have been searched: a hash of the grid and the numbers given */
     char *entry, *name;
     int array_count;
-    struct { unsigned parameter, axes; char *name; } *arrays;
+    Argument *arrays;
 } Code;
 typedef struct { char *entry; Code *code; } Kernel;
 typedef struct Stream Stream;
@@ -150,17 +151,19 @@ static void touch(const Work *w, uint64_t lo, uint64_t bytes, int write, const c
     snprintf(who, sizeof who, "%s%s%s on stream %d", what, w->label[0] ? ", " : "", w->label, w->stream->lane);
     accessed(lo, lo + bytes, write, w->stream->lane, w->position, &w->clock, who);
 }
-/* The arrays among a launch's arguments, as Numba lays them out: two pointers, items, bytes of an item, address, shape, strides. */
+/* The arrays among a launch's arguments.  Numba lays one out as two pointers, items, bytes of an item, address, shape, strides; MLIR as a
+ * pointer, the address, items before the first, shape, strides in items. */
 static int arrays_of(const Work *w, Array *found) {
     for (int i = 0; i < w->code->array_count; i++) {
-        unsigned axes = w->code->arrays[i].axes;
-        const int64_t *words = (const int64_t *)(w->parameters + 8 * w->code->arrays[i].parameter);
-        int64_t low = words[4], high = words[4] + words[3];
-        for (unsigned axis = 0; axis < axes; axis++) {
-            int64_t reach = (words[5 + axis] - 1) * words[5 + axes + axis];
-            *(reach < 0 ? &low : &high) += reach;
+        Argument a = w->code->arrays[i];
+        const int64_t *words = (const int64_t *)(w->parameters + a.offset), *shape = words + (a.item_bytes ? 3 : 5);
+        int64_t item = a.item_bytes ? a.item_bytes : words[3], unit = a.item_bytes ? item : 1, items = 1;
+        int64_t low = a.item_bytes ? words[1] + words[2] * item : words[4], high = low + item;
+        for (unsigned axis = 0; axis < a.axes; axis++) {
+            int64_t reach = (shape[axis] - 1) * shape[a.axes + axis] * unit;
+            *(reach < 0 ? &low : &high) += reach, items *= shape[axis];
         }
-        found[i] = (Array){low, words[2] ? high : low, w->code->arrays[i].name, 0, 0};
+        found[i] = (Array){low, items ? high : low, a.name, 0, 0};
     }
     return w->code->array_count;
 }
@@ -173,7 +176,10 @@ static int to_be_searched(const Work *w) {
         at = (at + bytes - 1) / bytes * bytes;
         uint64_t value = 0;
         memcpy(&value, w->parameters + at, bytes);
-        for (int a = 0; a < w->code->array_count; a++) if (i == w->code->arrays[a].parameter + 4) value = 0;
+        for (int n = 0; n < w->code->array_count; n++) {
+            Argument a = w->code->arrays[n];
+            if (a.item_bytes ? at == a.offset || at == a.offset + 8 : at == a.offset + 32) value = 0;
+        }
         if (bytes == 4) continue; /* a number that says how much, not how many: a rate, an iteration's seed */
         hash = (hash ^ value) * 0x100000001B3ull;
     }

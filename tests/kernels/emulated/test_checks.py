@@ -10,6 +10,7 @@ import pytest
 
 from kernels.targets import emulated, gpu
 from kernels.targets.emulated.ptx import Instruction, parse
+from kernels.targets.private import described, ptx_of
 from kernels.targets.shim import cuda
 from tests.kernels.emulated.faulty_kernels import FAULTS, Fault
 
@@ -155,7 +156,7 @@ def test_shared_memory_has_generic_addresses_in_a_kernel_that_is_not_optimised()
 
 def stops(compiled: Any) -> int:
     """Barriers and warp operations of a kernel that Numba has compiled."""
-    function = parse(compiled._codelibrary.get_asm_str()).functions[compiled.entry_name]
+    function = parse(ptx_of(compiled)).functions[compiled.entry_name]
     return sum(isinstance(item, Instruction) and item.stops for item in function.body)
 
 
@@ -171,13 +172,13 @@ def test_a_barrier_left_out_is_noticed() -> None:
     (compiled,) = gemm.gemm_tiled.gpu.overloads.values()
     assert stops(compiled) == 2
     for number in range(2):
-        emulated.register(emulated._driver, compiled, drop_stop=number)
+        emulated.register(described(compiled), drop_stop=number)
         gemm.gemm(a, b, c, algorithm="tiled")
         with pytest.raises(Exception, match="ILLEGAL_ADDRESS"):
             gpu.synchronize()
         (finding,) = emulated.forgive()
         assert "race" in finding or "has written" in finding
-    emulated.register(emulated._driver, compiled)
+    emulated.register(described(compiled))
 
 
 @pytest.mark.campaign
@@ -209,9 +210,9 @@ def test_every_barrier_of_every_kernel_left_out_is_noticed() -> None:
         (compiled,) = kernel.gpu.overloads.values()
         for number in range(stops(compiled)):
             count += 1
-            emulated.register(emulated._driver, compiled, drop_stop=number)
+            emulated.register(described(compiled), drop_stop=number)
             if not any(call() for call in calls):
                 missed.append(f"{kernel.name}, barrier {number + 1} of {stops(compiled)}")
-        emulated.register(emulated._driver, compiled)
+        emulated.register(described(compiled))
     print(f"{count} barriers of {len(callers)} kernels left out, {count - len(missed)} noticed; not: {missed}")
     assert missed == []

@@ -15,7 +15,8 @@ from kernels.targets import emulated, gpu
 from kernels.targets.emulated import __main__ as command
 from kernels.targets.emulated import c_compiler
 from kernels.targets.launch import Floats, kernel, launch
-from kernels.targets.shim import NumbaKernel, cuda
+from kernels.targets.private import NumbaKernel
+from kernels.targets.shim import cuda
 from tests.messages import lacks, raises_naming
 
 ROOT = Path(__file__).parents[3]

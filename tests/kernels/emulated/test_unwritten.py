@@ -14,6 +14,7 @@ from kernels.fast.conv import bias
 from kernels.targets import compiled, emulated, gpu
 from kernels.targets.declare import REGISTRY, Kernel
 from kernels.targets.emulated import unwritten
+from kernels.targets.private import ptx_of
 from kernels.targets.shim import cuda
 from tests.kernels.emulated.test_checks import found
 
@@ -300,10 +301,10 @@ def ptx_with_and_without(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> tup
 
     with monkeypatch.context() as patched:
         patched.setattr(unwritten, "filled", counted)
-        one = compiled._by_numba(kernel)._codelibrary.get_asm_str()
+        one = ptx_of(compiled._by_numba(kernel))
     with monkeypatch.context() as patched:
         patched.setattr(unwritten, "filled", lambda module: module)
-        return one, compiled._by_numba(kernel)._codelibrary.get_asm_str(), count
+        return one, ptx_of(compiled._by_numba(kernel)), count
 
 
 @pytest.mark.parametrize(
