@@ -27,11 +27,13 @@ def add(parser: Parser) -> None:
         "and any tensor's life, linked.  The page is one file that opens in any browser, without a network.  With "
         "--against a second program is beside the first, with the differences.  Or write it, simulated, in a format "
         "that another tool opens: chrome (ui.perfetto.dev), snapshot (pytorch.org/memory_viz) or rmm (an allocation "
-        "log); with --run it is run here, and its times are measured.",
+        "log); with --run it is run here, and its times are measured.  An --out that ends in .png or .svg is one "
+        "picture: memory over time, beside that of a GPU that keeps every map, above the streams.",
         [
             "refimpl view vgg16 --batch 64 --policy vdnn-all --budget 6GiB",
             "refimpl view vgg16 --batch 64 --policy vdnn-all --against superneurons --out two.html",
             'refimpl view alexnet --against "baseline liveness=layer-wise"',
+            "refimpl view vgg16 --batch 64 --policy vdnn-all --budget 6GiB --out what_happens.png",
             "refimpl view vgg16 --batch 64 --workers 8 --format chrome",
             "refimpl view tiny-resnet --run --out measured.json",
         ],
@@ -55,6 +57,8 @@ def run(options: argparse.Namespace) -> int:
         return export(options, form)
     if options.measured:
         raise Fail("--run measures for another tool: name it with --format; refimpl run --page writes a measured page")
+    if Path(options.out or "").suffix in (".png", ".svg"):
+        return picture(options)
     from refimpl.report.page import write_page
 
     path = writable("--out", options.out or "view.html")
@@ -66,6 +70,21 @@ def run(options: argparse.Namespace) -> int:
         resolve.proved(against)
     write_page(path, program, against=against)
     say(f"{path}: {title(program)}{f' beside {title(against)}' if against else ''}; open it in a browser")
+    resolve.say_share(options, program.network, program.machine)
+    return DONE
+
+
+def picture(options: argparse.Namespace) -> int:
+    """Memory over time and the streams, in one picture."""
+    from refimpl.report import style
+    from refimpl.report.what_happens import what_happens_picture
+
+    if options.against:
+        raise Fail("--against compares on a page: leave it out, or write a page with --out view.html")
+    path = writable("--out", options.out)
+    program = resolve.program(options)
+    style.save(what_happens_picture(program), path)
+    say(f"{path}: {title(program)}")
     resolve.say_share(options, program.network, program.machine)
     return DONE
 

@@ -110,8 +110,8 @@ ABOUT_SWITCHES: dict[str, str] = {
 def module(slot: str, text: str) -> Any:
     """The module or the switch's value that `--set slot=text` means; raises `SetupError`.
 
-    `text` is a name, with parameters after a colon: `superneurons-ahead:5`.  It may also name a class or an instance in
-    a Python module of your own, here or installed: `my_modules:BigMaps`, `my_modules:BigMaps:limit=1GiB`.
+    `text` is a name, with parameters after a colon: `superneurons-ahead:5`.  It may also name a class or an instance of
+    your own, in a Python module or a file: `my_modules:BigMaps`, `folder/mine.py:Mine:limit=1GiB`.
     """
     known = MODULES.get(slot) or SWITCHES.get(slot)
     if known is None:
@@ -121,7 +121,7 @@ def module(slot: str, text: str) -> Any:
         return known[name]
     if name in known and slot in MODULES:
         return with_parameters(slot, known[name], given)
-    if colon and slot in MODULES and all(part.isidentifier() for part in name.split(".")):
+    if colon and slot in MODULES and (name.endswith(".py") or all(part.isidentifier() for part in name.split("."))):
         found, _, given = given.partition(":")
         return with_parameters(slot, from_outside(slot, name, found, BASES[slot], MODULES[slot]), given)
     raise SetupError(f"{slot} cannot be {text!r}{offer(name, known)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,18 @@ def test_a_page_of_one_program_and_of_two(refimpl: Command, tmp_path: Path) -> N
     assert said.status == 0 and "beside lenet" in said.out
     titles = [(tmp_path / name).read_text().split("</title>")[0] for name in ("one.html", "two.html")]
     assert "superneurons" not in titles[0] and "superneurons" in titles[1]
+
+
+def test_a_picture_of_memory_above_streams(refimpl: Command, tmp_path: Path) -> None:
+    said = refimpl("view", "lenet", "--policy", "vdnn-all", "--out", tmp_path / "one.svg", *MACHINE)
+    drawn = (tmp_path / "one.svg").read_text(encoding="utf-8")
+    assert said.status == 0 and "one.svg: lenet" in said.out
+    words = ("every map stays on the GPU: ", "with vdnn-all: ", "to the host's memory", "back, before it is needed")
+    assert all(word in drawn for word in words)
+    least, most = sorted(float(n) for n in re.findall(r": ([\d.]+) MiB at most", drawn))
+    assert least < most
+    said = refimpl("view", "lenet", "--against", "vdnn-all", "--out", tmp_path / "two.png", *MACHINE)
+    assert said.status == 2 and "--against" in said.err and not (tmp_path / "two.png").exists()
 
 
 def test_wrong_words_are_one_line_and_no_page(refimpl: Command, tmp_path: Path) -> None:
