@@ -224,7 +224,7 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_a_broken_link_is_found() -> None:
-    text = "[a](README.md) [b](READ.md) ![c](docs/pictures/d.png) [e](docs/tour.md#no-such) [f](#start) <a href='g.md'>"
+    text = "[a](README.md) [b](READ.md) ![c](docs/pictures/d.png) [e](docs/tour.md#no-such) [f](#the-papers) <a href='g.md'>"
     assert broken(ROOT / "README.md", text) == [
         "READ.md",
         "docs/pictures/d.png",
