@@ -116,7 +116,7 @@ def public_names(module: str) -> frozenset[str]:
     files that one of these packages names in its `__all__`; all of them where it has none.
     """
     if module == "refimpl":
-        return frozenset({*dir(refimpl), "cli", "executor", "names", "parallel", "studies", "text", "torch"})
+        return frozenset({*dir(refimpl), "cli", "executor", "names", "parallel", "streams", "studies", "text", "torch"})
     if module == "kernels":
         return frozenset(found.name for found in pkgutil.iter_modules(kernels.__path__))
     package, _, last = module.rpartition(".")
