@@ -297,6 +297,9 @@ def name_lines(axes: Axes) -> None:
         put.append((x, height))
         place: Any = {"ha": "right", "va": "center", "textcoords": "offset points", "fontweight": "bold"}
         axes.annotate(str(line.get_label()), (x, height), (-6, 0), color=line.get_color(), **place)
+    left, right = axes.get_xlim()
+    first = min((x for _, x, _ in ends), default=right)
+    axes.set_xlim(min(left, first * (first / right) ** 0.2), right)  # room for a name
 
 
 def steps(axes: Axes, budgets: Sequence[int], right: float, line: Line, **look: Any) -> None:

@@ -165,6 +165,8 @@ def test_lines_are_named_and_step_where_a_budget_begins_and_where_a_bound_ends()
     assert lines["combined"].get_drawstyle() == "steps-post" and lines["lower bound"].get_drawstyle() == "steps-pre"
     assert [*np.asarray(lines["combined"].get_xdata())][:-1] == BUDGETS, "the last step goes on to the right end"
     assert axes.get_ylim()[0] < 1
+    left = axes.get_window_extent().x0
+    assert all(text.get_window_extent().x0 >= left for text in axes.texts), "a name is over the axis"
 
 
 def test_combined_alone_has_nothing_to_be_compared_with() -> None:
