@@ -224,10 +224,10 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_a_broken_link_is_found() -> None:
-    text = "[a](README.md) [b](READ.md) ![c](docs/pictures/d.png) [e](docs/tour.md#no-such) [f](#the-papers) <a href='g.md'>"
+    text = "[a](README.md) [b](READ.md) ![c](docs/d.png) [e](docs/tour.md#no-such) [f](#the-papers) <a href='g.md'>"
     assert broken(ROOT / "README.md", text) == [
         "READ.md",
-        "docs/pictures/d.png",
+        "docs/d.png",
         "docs/tour.md#no-such",
         "g.md",
     ]
@@ -278,6 +278,28 @@ def test_what_github_does_not_show_is_found() -> None:
         not_on_github("# Page\n\n[a tour](tour.md), `x<y>`, ![a picture](a.png)\n\n```python run\nprint(1)\n```\n")
         == []
     )
+
+
+def test_the_sites_copies_show_code_and_lead_to_copies() -> None:
+    generate = script("generate")
+    for page in PAGES:
+        generate.for_the_site(
+            page.read_text(encoding="utf-8"), page
+        )  # every name is found in the file that a link names
+    text = "[`LastConsumerSends.steps` in a](../refimpl/slots/last_consumer.py)\n<!-- on the site: <b>more</b> -->\n"
+    (name,) = re.findall(r"    def (\w+)", (ROOT / "refimpl/slots/last_consumer.py").read_text("utf-8"))[-1:]
+    shown = generate.for_the_site(text.replace("steps", name), ROOT / "docs" / "page.md")
+    assert f"\n\n```python\ndef {name}(" in shown and "\n<b>more</b>\n" in shown
+    moved = "[a](../tutorials/labs/a1_liveness.py) [b](../tutorials/quiz.ipynb#x) [c](../tutorials/labs/cases.py)"
+    assert generate.for_the_site(moved, ROOT / "docs" / "page.md") == (
+        "[a](/_generated/tutorials/labs/a1_liveness.md) [b](/_generated/tutorials/quiz.ipynb#x) "
+        "[c](../tutorials/labs/cases.py)"
+    )
+    assert generate.tutorial("[a](../docs/tour.md) [b](../refimpl/x.py) [c](labs/a2_waits.py)") == (
+        "[a](../../tour.md) [b](../../../refimpl/x.py) [c](labs/a2_waits.md)"
+    )
+    for lab in LABS:
+        assert re.findall(r"(?m)^##? (.*)$", generate.lab_page(lab))[1:3] == ["What to write", "What to know"], lab.name
 
 
 def named_files(page: Path) -> list[str]:
