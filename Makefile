@@ -2,7 +2,7 @@
 #
 #   make demo             make test GPU=1 (CUDA 13 wheels)      make test GPU=12 (CUDA 12 wheels)
 #   make demo GPU=emulated                    on a GPU that is emulated; it needs a C compiler, and no GPU
-#   make gpu PYTHON=python3 VENV=system         use that interpreter as it is: nothing is made, nothing is installed
+#   make gpu-quick PYTHON=python3 VENV=system   use that interpreter as it is: nothing is installed, what it lacks is said
 #   make tutorials        make tutorials LAB=--no-browser               the notebooks; on an emulated GPU where one is wanted
 #   make test WORKERS=8   tests side by side      make test WORKERS=0   one after another
 #   make test-vdnn        one paper's tests: vdnn, vdnnpp, superneurons, accudnn, combined
@@ -15,7 +15,7 @@ GPU ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tutorials test test-fast test-emulated matrix notebooks seconds house timing campaign faults mutants lint docs slides gpu environment clean coverage lowest wheel
+.PHONY: help demo tutorials test test-fast test-emulated matrix notebooks seconds house timing campaign faults mutants lint docs slides gpu gpu-quick gpu-tests gpu-bench gpu-papers environment clean coverage lowest wheel
 MAKEFLAGS += --no-print-directory
 
 # The emulated GPU's own driver under AddressSanitizer.
@@ -148,13 +148,14 @@ docs: $(TEST) $(DOCS) ## build the documentation into docs/_build/html; a warnin
 slides: $(TEST) ## draw figures for slides into docs/_build/slides, as SVG with a licence line
 	@$(PY) docs/slides.py
 
-gpu: $(if $(TEST),$(VENV)/.has-$(TEST_EXTRA)) ## run every test that needs a GPU, then the bench; write down what it measured
-	@$(PY) -m refimpl bench --device gpu --probe
-	@$(PY) -m pytest -q -m "gpu or timing" --device gpu
-	@$(PY) -m refimpl bench --device gpu --write
-	@$(PY) -m refimpl reproduce vdnn --run --write
-	@$(PY) -m refimpl reproduce superneurons --run --write
-	@$(PY) -m refimpl reproduce vdnnpp --run --write
+# Each part writes a row as soon as it is measured, into ROWS, and goes on where it was stopped.
+gpu: gpu-tests gpu-bench gpu-papers ## on a GPU: all of the next three
+gpu-quick: ## on a GPU, in minutes: are kernels and presets right, how fast are copies, two networks, a product
+gpu-tests: ## on a GPU: every test that needs one
+gpu-bench: ## on a GPU: every case of the bench, written into the pages
+gpu-papers: ## on a GPU: what each paper claims, measured
+gpu-quick gpu-tests gpu-bench gpu-papers: gpu-%: $(if $(TEST),$(VENV)/.has-$(TEST_EXTRA))
+	@$(PY) -m tests.gpu.by_piece $* $(if $(ROWS),--rows $(ROWS)) $(if $(ONLY),--only "$(ONLY)")
 
 environment: $(TEST) $(DOCS) ## make the environment of the tests and the documentation, and stop there
 

@@ -13,12 +13,12 @@ from refimpl.names import presets
 from refimpl.names.machines import named as machine
 from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.planner import Allocate, Program, Setup, plan
+from refimpl.planner import Allocate, Program, Setup
 from refimpl.studies.reproduce import measured
 from refimpl.studies.reproduce.superneurons import measured as superneurons_measured
 from tests.gpu_device import BACKEND, sized
 from tests.matrix import diagonal
-from tests.refimpl.backend.running import MACHINE, differing, trained, trainer
+from tests.refimpl.backend.running import MACHINE, differing, held, trained, trainer
 from tests.refimpl.modules import least_plan
 from tests.refimpl.plainly import draw_batch
 
@@ -42,12 +42,6 @@ RATE = 0.01  #: with the rate of other tests LeNet diverges, on any device
 NETWORKS = sized(
     ("lenet", "tiny-vgg:superneurons", "tiny-resnet:superneurons", "tiny-inception"), ("tiny-resnet:superneurons",)
 )
-
-
-def held(program: Program) -> Program:
-    """The same algorithms, call by call, with nothing dropped or moved."""
-    same = measured.everything_held(measured.SameAlgorithms.as_in(program))
-    return plan(program.network, same, MACHINE, 1 << 32)
 
 
 def tight(network: Network, label: str, **modules: Any) -> Program:

@@ -15,14 +15,14 @@ from refimpl.backend.host_thread import HostWork, host_stream
 from refimpl.names import presets
 from refimpl.names.machines import named as machine
 from refimpl.names.networks import build
-from refimpl.planner import Program, Setup, ToStore, plan
+from refimpl.planner import Program, Setup, ToStore
 from refimpl.planner.verify import verify
 from refimpl.studies.reproduce import measured
 from refimpl.studies.reproduce.vdnnpp import measured as vdnnpp_measured
 from tests.gpu_device import BACKEND, sized
 from tests.matrix import diagonal
 from tests.messages import raises_naming
-from tests.refimpl.backend.running import MACHINE, differing, trained, trainer
+from tests.refimpl.backend.running import MACHINE, differing, held, trained, trainer
 from tests.refimpl.modules import least_plan
 from tests.refimpl.plainly import draw_batch
 
@@ -43,11 +43,6 @@ def compressing(batch: int = sized(16, 2)) -> Program:
     program = least_plan(build("tiny-inception", batch), wanted("vdnnpp-all"), KEEPS_UP, 0.3)
     assert sum(isinstance(i, ToStore) for i in program.instructions) >= 2
     return program
-
-
-def held(program: Program) -> Program:
-    """The same algorithms, call by call, with nothing moved."""
-    return plan(program.network, measured.everything_held(measured.SameAlgorithms.as_in(program)), MACHINE, 1 << 32)
 
 
 @pytest.mark.parametrize(

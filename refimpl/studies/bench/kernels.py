@@ -295,6 +295,7 @@ def run(
     quick: bool,
     watch: Callable[[str], None],
     with_launch_cost: bool = True,
+    stored: Callable[[str, Callable[[], Result | None]], Result | None] = lambda name, make: make(),
 ) -> KernelReport:
     """Measure all cases and judge the targets.
 
@@ -305,6 +306,7 @@ def run(
         quick: the sizes are smaller than those that the targets were set for.
         watch: called with the name of each case before it starts.
         with_launch_cost: measure the host's time for a launch too.
+        stored: gives the result of a case by its name, measured now or before.
     """
     start, report = (
         time.perf_counter(),
@@ -312,12 +314,14 @@ def run(
     )
     for case in cases:
         watch(f"{case.family} {case.what}")
-        result = measure(device, case, budget)
+        name = f"{case.family} {case.what} {case.size}"
+        result = stored(name, partial(measure, device, case, budget))
         if result is not None:
             report.results.append(result)
     if with_launch_cost:
         watch("launch")
-        report.results.append(launch_cost(device))
+        if (cost := stored("launch", partial(launch_cost, device))) is not None:
+            report.results.append(cost)
     if not quick:
         several = len({result.family for result in report.results}) > 1
         targets = [target.verdict(report.results) for target in TARGETS if target.kind == device.kind]

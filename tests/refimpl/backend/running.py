@@ -10,7 +10,8 @@ import numpy as np
 from refimpl.backend import Trainer
 from refimpl.machine import Machine
 from refimpl.network import Builder, Call, Network
-from refimpl.planner import Launch, Program
+from refimpl.planner import Launch, Program, plan
+from refimpl.studies.reproduce import measured
 from tests.refimpl.modules import DropSome, OffloadSome, PrefetchAhead, least_plan, machine, setup
 from tests.refimpl.plainly import ADAMW, SETTINGS, draw_batch, new_state, run_plainly
 
@@ -99,6 +100,12 @@ def trained(program: Program, iterations: int, seed: int = 0, **given: Any) -> t
     with trainer(program, seed, **given) as made:
         losses = [made.step(*draw_batch(program.network, seed + i)) for i in range(iterations)]
         return losses, made.state()
+
+
+def held(program: Program) -> Program:
+    """The same algorithms, call by call, with nothing dropped or moved."""
+    same = measured.everything_held(measured.SameAlgorithms.as_in(program))
+    return plan(program.network, same, MACHINE, 1 << 32)
 
 
 def differing(state: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> list[str]:
