@@ -23,8 +23,8 @@ misspelt one.
 | exit status | meaning |
 | --- | --- |
 | 0 | done |
-| 1 | done, and a check failed: a program is not safe, a target is missed |
-| 2 | wrong use |
+| 1 | the command ran, and a check failed: a program is not safe, or a target is missed |
+| 2 | the command is wrong: an unknown name or option, or a file that cannot be read or written |
 | 3 | it does not fit the budget |
 | 4 | the device failed, or there is none |
 | 130 | interrupted |

@@ -2,7 +2,7 @@
 
 The library's subcommands are here; a study's is the file `command` beside what it shows.
 
-Exit status: 0 done, 1 something of ours is wrong, 2 wrong use or a file that cannot be read or written, 3 does not fit
+Exit status: 0 done, 1 a check failed, 2 the command is wrong or a file cannot be read or written, 3 does not fit
 the budget, 4 the device failed or is not there, 130 interrupted.  With `--json` one JSON document goes to standard
 output and nothing else.  An error is one line on standard error; progress goes there too, and only to a terminal.
 
