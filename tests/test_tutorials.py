@@ -256,7 +256,7 @@ def test_each_notebook_says_what_it_answers_and_leads_to_the_next() -> None:
         cells = nbformat.read(notebook, 4).cells
         top, last = " ".join(cells[0].source.split()), cells[-1].source
         link = following.name if following and following.name[0] != "K" else "README.md"
-        assert "?" in top and TIME.search(top) and re.search(r"(You need|Needed):\*", top), notebook.stem
+        assert "?" in top and TIME.search(top) and "**You need:**" in top, notebook.stem
         assert last.startswith("## Next\n") and f"]({link}" in last, f"{notebook.stem}: no link to {link}"
         words = sum(len(cell.source.split()) for cell in cells if cell.cell_type == "markdown")
         assert len(cells) <= CELLS and words <= WORDS, f"{notebook.stem}: {len(cells)} cells, {words} words"
