@@ -26,6 +26,7 @@ from torch.optim import swa_utils  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from refimpl.torch import DeferredTransfers, Planned  # noqa: E402
+from tests.matrix import some  # noqa: E402
 from tests.refimpl.torch.trained_modules import SHAPE, Branches, nothing_left, program_of  # noqa: E402
 
 POLICIES = ("superneurons", "vdnn-all")
@@ -632,7 +633,20 @@ def plans() -> dict[str, Any]:
     return {policy: program_of(network, policy).decisions() for policy in POLICIES}
 
 
-@pytest.mark.parametrize("name", LOOPS)
+#: Each of these needs something of a plan that the others here do not; `make matrix` runs all.
+KEPT = (
+    "AdamW", "LBFGS, which calls forward several times", "SAM: two passes, weights moved between them",
+    "autocast to float16, GradScaler, clipping", "channels_last module", "a smaller last batch",
+    "training in eval mode", "no_grad and inference_mode in train mode", "freezing between",
+    "state_dict loaded by assignment", "deepcopy, and the copy is trained", "tied weights",
+    "siamese: two forwards, one backward", "two forwards, then two backwards", "a forward without a backward",
+    "retain_graph", "third derivatives", "backward to some inputs", "torch.func.jvp and vmap", "save_on_cpu around",
+    "a checkpoint around", "a reentrant checkpoint around", "two threads", "hooks on the model",
+    "an exception in forward", "Ctrl-C in backward",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", some(LOOPS, *KEPT))
 @nothing_left()
 def test_a_loop_has_the_bits_of_plain_pytorch(name: str, plans: dict[str, Any]) -> None:
     torch.manual_seed(0)
