@@ -82,20 +82,20 @@ def faults_of_the_inner_loop(kernel: Kernel, code: MachineCode) -> Iterator[str]
 @pytest.mark.emulated  # for half a minute of two cores: with all that compiles for GPUs
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_kernels_of_a_family_fit_every_gpu(family: str) -> None:
-    """Each kernel is compiled once, for all targets; one of the CPU's for the newest."""
+def test_the_kernels_of_a_family_fit_old_and_new_gpus(family: str) -> None:
+    """Each kernel is compiled once, for the oldest target and the newest; one of the CPU's for the newest."""
     kernels = [REGISTRY[name] for name in NAMES if REGISTRY[name].family == family]
     found = [
         f"{kernel.name}, sm_{code.target[0]}{code.target[1]}: {fault}"
         for kernel in kernels
-        for code in compile_kernel(kernel, TARGETS[-1:] if FOR_THE_CPU.match(kernel.name) else TARGETS)
+        for code in compile_kernel(kernel, TARGETS[-1:] if FOR_THE_CPU.match(kernel.name) else TARGETS[::2])
         for fault in faults(kernel, code)
     ]
     assert found == [], "\n".join(found)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rung", some(FASTEST, "gemm_split_fragments_", "conv_gather_by_tap_"))
+@pytest.mark.parametrize("rung", some(FASTEST, "conv_gather_by_tap_"))
 def test_the_fastest_rungs_fit_the_newest_gpu(rung: str) -> None:
     """One kernel of each, of a small tile: 1 s where a large one takes 14. `make test-emulated` compiles all."""
     kernel = REGISTRY[next(name for name in NAMES if name.startswith(rung) and "64" in name)]

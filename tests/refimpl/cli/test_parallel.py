@@ -18,6 +18,7 @@ from refimpl.cli import parser
 from refimpl.cli.run import take_apart, trained
 from refimpl.machine import wire_bytes
 from refimpl.parallel.communicators import in_threads
+from tests.matrix import more
 from tests.refimpl.backend.processes import mpiexec, needs_mpi
 
 RUN = ["run", "lenet", "--data", "digits", "--batch", "4", "--backend", "cpu", "--parallel", "mpi", "--steps", "8"]
@@ -56,7 +57,7 @@ def build_digits() -> Any:
     ("fault", "says"),
     [
         ("0:SIGKILL@saving", "rank 0 of 2 was killed"),
-        ("1:error@2", "rank 1 of 2 gave up: a kernel failed; all ranks end"),
+        more("1:error@2", "rank 1 of 2 gave up: a kernel failed; all ranks end"),
     ],
 )
 def test_a_rank_that_ends_without_a_word_ends_all_with_one_line(tmp_path: Path, fault: str, says: str) -> None:
@@ -149,8 +150,8 @@ def test_ranks_that_are_interrupted_and_go_on_end_where_threads_end(endings: Any
     ("first", "second", "says"),
     [
         ((), ("--stepz 3",), "refimpl run: rank 1: '--stepz' is not understood here; did you mean --steps?"),
-        ((), ("-without --parallel",), "refimpl run: rank 1: mpiexec has started 2 of this command, and it lacks"),
-        (("runn",), ("runn",), "refimpl: there is no command 'runn'; did you mean run?"),
+        more((), ("-without --parallel",), "refimpl run: rank 1: mpiexec has started 2 of this command, and it lacks"),
+        more(("runn",), ("runn",), "refimpl: there is no command 'runn'; did you mean run?"),
     ],
 )  # fmt: skip
 def test_a_rank_that_fails_before_it_is_one_ends_all(
@@ -174,7 +175,7 @@ def test_ranks_that_wait_for_another_command_end() -> None:
 
 @pytest.mark.slow
 @needs_mpi
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, more(1)])
 def test_the_launcher_of_another_mpi_is_one_line(rank: int) -> None:
     environment = os.environ | {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "2"}
     done = subprocess.run([sys.executable, *refimpl_with()], capture_output=True, text=True, env=environment)

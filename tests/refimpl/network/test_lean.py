@@ -27,6 +27,7 @@ from refimpl.slots.baseline import NoCache, NoOffload, NoPrefetch
 from refimpl.slots.setup import BASELINE
 from refimpl.studies.program_file import ProgramFileError, document, read
 from refimpl.text import RefimplError
+from tests.matrix import diagonal
 from tests.messages import raises_naming
 from tests.refimpl.backend import ranks
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trained
@@ -230,8 +231,10 @@ def network_for(preset: str, word: str) -> str:
     return next(one for one in names if word == lean.ALL or lean.module(word).applies(build(one, 4)))
 
 
-@pytest.mark.parametrize("preset", [*PRESETS, "vdnn-all, seams=yes", "combined, seams=yes"])
-@pytest.mark.parametrize("word", [*lean.WORDS, lean.ALL])
+@pytest.mark.parametrize(
+    ("word", "preset"),
+    diagonal([*lean.WORDS, lean.ALL], [*PRESETS, "vdnn-all, seams=yes", "combined, seams=yes"]),
+)
 def test_training_comes_to_the_bits_of_the_plain_network(word: str, preset: str) -> None:
     name = network_for(preset, word)
     usual, network = build(name, 4), build(f"{name}:{word}", 4)
