@@ -301,7 +301,7 @@ def known_to_others(kind: LayerKind) -> bool:
     ],
 )
 @given(drawn=st.data())
-@settings(max_examples=8)
+@settings(max_examples=4)
 def test_layers_of_drawn_shapes_and_options_train_as_in_pytorch(kind: str, drawn: Any, torch: Any) -> None:
     """Of the kinds that have no test of their own for it."""
     network = drawn.draw(networks(layers=3, kinds=("conv", kind, kind)))

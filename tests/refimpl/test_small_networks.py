@@ -237,7 +237,7 @@ def test_what_is_no_way_to_have_probabilities_is_refused() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", ["vdnn-all", "superneurons"])  # the test below has the combined one
+@pytest.mark.parametrize("preset", [more("vdnn-all"), "superneurons"])  # the test below has the combined one
 def test_gpt2_medium_is_planned(preset: str) -> None:
     """In a fifth of the way between the two budgets, or in all memory."""
     made = LATER["gpt2-medium"].make(batch=4)

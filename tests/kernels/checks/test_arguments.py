@@ -212,9 +212,11 @@ def test_an_array_that_spans_too_much() -> None:
 
 
 def test_grids_and_blocks_have_three_dimensions() -> None:
-    assert launch.dim3(5) == (5, 1, 1)
+    assert launch.dim3(5) == launch.dim3(np.int64(5)) == (5, 1, 1)
     assert launch.dim3((5, 6)) == (5, 6, 1)
     assert launch.dim3([5, 6, 7]) == (5, 6, 7)
+    with raises_naming(KernelError, (1, 2, 3, 4)):
+        launch.dim3((1, 2, 3, 4))
     assert [launch.ceil_div(n, 4) for n in (0, 1, 4, 5)] == [0, 1, 1, 2]
 
 
@@ -336,15 +338,6 @@ def test_elements_that_are_not_aligned_are_refused() -> None:
 def test_a_view_that_runs_backwards_is_refused() -> None:
     with raises_naming(KernelError, "backwards"):
         arguments.flat(ones(4)[::-1])
-
-
-def test_a_grid_has_one_to_three_numbers() -> None:
-    from kernels.targets.launch import dim3
-
-    assert dim3(np.int64(5)) == (5, 1, 1)
-    assert dim3((2, 3)) == (2, 3, 1)
-    with raises_naming(KernelError, (1, 2, 3, 4)):
-        dim3((1, 2, 3, 4))
 
 
 def test_a_workspace_of_no_bytes_is_none() -> None:

@@ -41,6 +41,7 @@ from refimpl.planner import (
     Wait,
     plan,
 )
+from tests.matrix import more
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import MACHINE, dense_network, differing
 from tests.refimpl.backend.test_several import several
@@ -185,7 +186,7 @@ def imported(node: ast.AST) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "network", ["tiny-inception", "tiny-vgg:vdnnpp", pytest.param("resnet50", marks=pytest.mark.campaign)]
+    "network", [more("tiny-inception"), "tiny-vgg:vdnnpp", pytest.param("resnet50", marks=pytest.mark.campaign)]
 )
 def test_a_script_does_what_the_program_says_under_every_preset(network: str) -> None:
     made, text = build(network, 16), ""

@@ -19,7 +19,7 @@ from torch.nn import functional  # noqa: E402
 
 from refimpl.torch import DeferredTransfers, Planned, PlannedError  # noqa: E402
 from tests.messages import raises_naming  # noqa: E402
-from tests.refimpl.torch.trained_modules import program_of  # noqa: E402
+from tests.refimpl.torch.trained_modules import alike, program_of  # noqa: E402
 
 X = torch.randn(8, 12, 32, generator=torch.Generator().manual_seed(1))
 Y = torch.randint(0, 10, (8, 12), generator=torch.Generator().manual_seed(2))
@@ -87,10 +87,6 @@ def bits(model: Any, *args: Any, **kwargs: Any) -> list[Any]:
     loss = out if out.dim() == 0 else out.square().sum()
     loss.backward()
     return [loss.detach(), *(weight.grad.clone() for weight in model.parameters())]
-
-
-def alike(one: list[Any], other: list[Any]) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {

@@ -10,6 +10,7 @@ import pytest
 
 import refimpl
 from refimpl.report.uncounted import uncounted
+from tests.matrix import more
 from tests.messages import raises_naming
 
 torch = pytest.importorskip("torch")
@@ -144,8 +145,17 @@ CASES: dict[str, tuple[Any, tuple[int, ...]]] = {
 }
 
 
+OFTEN = [
+    *((case, "superneurons") for case in CASES),
+    ("attention", "dtr"),
+    ("checkpoints", "accudnn"),
+    ("masks", "vdnn-all"),
+]
+
+
 @pytest.mark.parametrize(
-    ("case", "policy"), [*product(CASES, ["superneurons", "dtr", "accudnn"]), ("masks", "vdnn-all")]
+    ("case", "policy"),
+    [*OFTEN, *(more(*one) for one in product(CASES, ("dtr", "accudnn")) if one not in OFTEN)],
 )
 def test_held_and_peak_are_as_predicted(case: str, policy: str) -> None:
     made, shape = CASES[case]

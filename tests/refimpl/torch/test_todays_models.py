@@ -9,12 +9,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.matrix import more  # noqa: E402
 from tests.refimpl.torch.todays_models import CASES  # noqa: E402
 from tests.refimpl.torch.todays_table import carried_out  # noqa: E402
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["VQ autoencoder", "checkpoint inside", "frozen backbone", "RoBERTa"])
+@pytest.mark.parametrize("name", ["VQ autoencoder", "checkpoint inside", more("frozen backbone"), more("RoBERTa")])
 def test_bits_and_bytes_of_a_model(name: str) -> None:
     if name == "RoBERTa":
         pytest.importorskip("transformers")

@@ -32,6 +32,7 @@ from refimpl.planner import DoesNotFit, Program
 from refimpl.report.markdown import markdown_table, paragraph, put_between
 from refimpl.torch import Meter, Planned, Transfers
 from tests.refimpl.torch.todays_models import CASES, Case
+from tests.refimpl.torch.trained_modules import alike
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "in_pytorch-evidence.md"
 POLICIES = ("baseline", "vdnn-all", "superneurons", "combined, effort=5")
@@ -139,12 +140,6 @@ class Training:
 def seed() -> None:
     torch.manual_seed(0)
     random.seed(3)
-
-
-def alike(one: list[Any], other: list[Any]) -> bool:
-    return len(one) == len(other) and all(
-        (a is None) == (b is None) and (a is None or torch.equal(a, b)) for a, b in zip(one, other, strict=True)
-    )
 
 
 class Found(NamedTuple):

@@ -168,6 +168,13 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+def alike(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Tensors of the same bits, and None in the same places."""
+    return len(one) == len(other) and all(
+        (a is None) == (b is None) and (a is None or torch.equal(a, b)) for a, b in zip(one, other, strict=True)
+    )
+
+
 def penalised(beside: Beside, model: Any) -> Any:
     """A loop with a gradient penalty, and so a second backward."""
     x = beside.x.clone().requires_grad_()

@@ -34,6 +34,7 @@ from refimpl.studies.fragmentation.study import (
 )
 from refimpl.vdnnpp import OnDemand, static
 from refimpl.vdnnpp.pool_search import LAGS, FoundPool, PlacementError, TracesOfLags, find_pool, trace_of
+from tests.matrix import more
 from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, machine
@@ -243,7 +244,7 @@ def test_it_fits_wherever_vdnn_fits(drawn: Network, theirs: Setup) -> None:
     assert plan(drawn, as_vdnns(theirs), machine(), fits.budget).pool_bytes <= fits.budget
 
 
-@pytest.mark.parametrize("name", ["alexnet", pytest.param("resnet50", marks=pytest.mark.slow), "vdnnpp-demo"])
+@pytest.mark.parametrize("name", ["alexnet", more("resnet50"), "vdnnpp-demo"])
 @pytest.mark.parametrize("algorithms", ["memory", "performance", "vdnn-greedy"])
 def test_it_is_no_slower_than_vdnn_within_vdnns_least_budget(name: str, algorithms: str) -> None:
     """AlexNet's all with the fastest algorithms was too large by 40 MiB, with right placement for all pools."""

@@ -17,33 +17,6 @@ pytestmark = pytest.mark.vdnnpp
 TINY = ("study", "fragmentation", "tiny-vgg:vdnnpp", "--batch", "8")
 
 
-def test_the_document_has_the_authors_rows_to_the_byte(refimpl: Command) -> None:
-    said = refimpl("study", "fragmentation", "alexnet:vdnnpp", "--policy", "conv", "--policy", "none", "--json")
-    assert said.status == 0 and said.err == ""
-    found = json.loads(said.out)
-    assert (found["network"], found["batch"], found["machine"]) == ("alexnet:vdnnpp", 128, "gtx-970")
-    assert found["synchronous"] is True and found["algorithms"] == "memory"
-    assert len(found["rows"]) == 7 * 3
-    for policy, heuristic, order, ideal, pool, tries in (
-        ("conv", "best left", "early", 493_058_560, 575_613_952, 31),
-        ("conv", "best right", "early", 493_058_560, 540_102_656, 2),
-        ("none", "best left", None, 634_615_296, 635_098_624, 2),
-        ("none", "best right", None, 634_615_296, 637_208_064, 2),
-    ):
-        (row,) = [r for r in found["rows"] if (r["policy"], r["heuristic"], r["order"]) == (policy, heuristic, order)]
-        assert row == {
-            "policy": policy,
-            "order": order,
-            "heuristic": heuristic,
-            "mark": "S",
-            "ideal_bytes": ideal,
-            "pool_bytes": pool,
-            "tries": tries,
-            "fragmentation": pool / ideal - 1,
-            "budget_bytes": pool + found["resident_bytes"],
-        }
-
-
 @pytest.mark.parametrize("of", [("tiny-vgg:vdnnpp", 8), ("vgg16:vdnnpp", 128)])
 def test_the_table_is_the_document(refimpl: Command, of: tuple[str, int]) -> None:
     """Every row in a line of its own, of ten digits too."""
