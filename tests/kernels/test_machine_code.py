@@ -1,4 +1,4 @@
-"""Kernels compiled for three generations of GPUs, none of which need be here, and held to what they offer.
+"""Kernels compiled for generations of GPUs, none of which need be here, and held to what they offer.
 
 `make test` compiles two kernels of the fastest rungs for the newest, `make test-emulated` all for each.
 """

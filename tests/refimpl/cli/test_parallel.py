@@ -186,6 +186,7 @@ def test_the_launcher_of_another_mpi_is_one_line(rank: int) -> None:
 
 @needs_mpi
 @pytest.mark.slow
+@pytest.mark.matrix
 def test_the_all_reduce_is_measured_beside_mpis_own() -> None:
     done = mpiexec(["-m", "refimpl", "bench", "--all-reduce", "lenet", "--batch", "1", "--quick"])
     assert (done.returncode, done.stderr) == (0, "")

@@ -132,7 +132,7 @@ def test_whatever_is_removed_from_a_small_program(name: str) -> None:
 def test_the_twin_agrees_on_drawn_programs_and_their_mutants() -> None:
     tally, compressed = Counter[tuple[str, bool]](), 0
 
-    @settings(relaxed, max_examples=12)
+    @settings(relaxed, max_examples=6)
     @given(DRAWN, st.integers(0, 1000))
     def agree(given: tuple[Network, Setup, float, float, float], number: int) -> None:
         nonlocal compressed
@@ -146,7 +146,7 @@ def test_the_twin_agrees_on_drawn_programs_and_their_mutants() -> None:
 
     agree()
     for refused in (True, False):  # a check that refuses everything would never agree
-        assert tally["wait removed", refused] > 10 and sum(n for (_, one), n in tally.items() if one is refused) > 100
+        assert tally["wait removed", refused] > 5 and sum(n for (_, one), n in tally.items() if one is refused) > 50
     assert compressed > 0
 
 
@@ -186,5 +186,5 @@ def spoil(program: Program, count: int, number: int, tally: Counter[bool]) -> li
 def test_mutants_of_small_programs() -> None:
     tally: Counter[bool] = Counter()
     for number, make in enumerate((*SMALL.values(),)[:3]):
-        assert spoil(make(), 100, number, tally) == []
-    assert tally[True] > 20
+        assert spoil(make(), 50, number, tally) == []
+    assert tally[True] > 10

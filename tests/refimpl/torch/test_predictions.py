@@ -147,6 +147,8 @@ CASES: dict[str, tuple[Any, tuple[int, ...]]] = {
 
 OFTEN = [
     *((case, "superneurons") for case in CASES),
+    ("clones", "dtr"),
+    ("clones", "accudnn"),
     ("attention", "dtr"),
     ("checkpoints", "accudnn"),
     ("masks", "vdnn-all"),

@@ -60,7 +60,7 @@ def drawn_fates(network: Network, words: list[str]) -> Setup:
 
 
 @pytest.mark.slow
-@settings(max_examples=settings().max_examples // 3)  # an example is a search
+@settings(max_examples=settings().max_examples // 6)  # an example is a search
 @given(st.data())
 def test_no_plan_is_faster_than_the_bound(data: st.DataObject) -> None:
     network = data.draw(networks(layers=7, side=16, batch=16))
@@ -79,6 +79,7 @@ def test_no_plan_is_faster_than_the_bound(data: st.DataObject) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.matrix
 def test_where_steps_may_be_cut_the_bound_is_one_for_plans_of_whole_steps_too() -> None:
     """A whole step may have another order of calls, and an algorithm that has no room in the order of the parts."""
     network = build("alexnet", 256)
