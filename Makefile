@@ -15,7 +15,7 @@ GPU ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tutorials test test-fast test-emulated matrix notebooks seconds house timing campaign faults mutants lint docs slides gpu gpu-quick gpu-tests gpu-bench gpu-papers environment clean coverage lowest wheel
+.PHONY: help demo tutorials test test-fast test-emulated matrix notebooks seconds house timing campaign faults mutants lint docs slides gpu gpu-quick gpu-tests gpu-bench gpu-papers environment clean coverage lowest wheel laptops
 MAKEFLAGS += --no-print-directory
 
 # The emulated GPU's own driver under AddressSanitizer.
@@ -131,6 +131,9 @@ wheel: ## build the wheel in dist/, install it in an environment of its own, and
 	@cd dist/try && bin/refimpl --version && bin/refimpl plan vgg16 --policy vdnn-all --budget 12GiB && \
 		bin/refimpl run tiny-vgg --batch 64 --budget 8MiB --policy vdnn-dyn --data digits --steps 3 --backend cpu
 	@ls dist/*.whl
+
+laptops: $(TEST) ## ask whether every requirement has a wheel on Linux, macOS and Windows; it needs a network: minutes
+	@$(PY) tests/elsewhere/wheels.py
 
 predictions: $(TEST) ## compare AccUDNN's predicted images a second with measured ones on this CPU: minutes
 	@$(PY) -m tests.refimpl.accudnn.real_check

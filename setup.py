@@ -8,12 +8,17 @@ from setuptools import find_packages, setup
 ROOT = Path(__file__).parent
 VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "refimpl" / "__init__.py").read_text(encoding="utf-8"), re.M)[1]
 
-# A GPU wants the CUDA 13 or the CUDA 12 wheels; pinned to 13.0: newer ones write PTX that a driver 580 cannot read.
-CU13 = ["numba-cuda[cu13]", "cuda-toolkit==13.0.*", "nvidia-nvjitlink==13.0.*"]
-CU12 = ["numba-cuda[cu12]"]
+# macOS has no wheels of CUDA's packages: what needs them runs in the container.
+NOT_MACOS = "sys_platform != 'darwin'"
+NVDISASM = f"nvidia-cuda-nvdisasm; {NOT_MACOS}"
 
-# Ranks that are processes; on a cluster mpi4py is built for the MPI that is there, and mpich stays away.
-MPI = ["mpi4py>=4.1", "mpich"]
+# A GPU wants the CUDA 13 or the CUDA 12 wheels; pinned to 13.0: newer ones write PTX that a driver 580 cannot read.
+CU13 = [f"{name}; {NOT_MACOS}" for name in ("numba-cuda[cu13]", "cuda-toolkit==13.0.*", "nvidia-nvjitlink==13.0.*")]
+CU12 = [f"numba-cuda[cu12]; {NOT_MACOS}"]
+
+# Ranks that are processes; on a cluster mpi4py is built for the MPI that is there, and mpich stays away.  Windows has
+# no wheel of an MPI: there, ranks run in WSL 2.
+MPI = ["mpi4py>=4.1; sys_platform != 'win32'", "mpich; sys_platform != 'win32'"]
 # The solver of the lower bound (compare --bound, study --bound).
 HIGHS = "highspy>=1.11"
 # Reading and writing ONNX files.
@@ -22,11 +27,11 @@ ONNX = "onnx>=1.16"
 # What the tests and the linters need, whatever the CUDA version.
 TOOLS = [
     "pytest>=9", "pytest-xdist>=3.6.1", "hypothesis", "nbclient", "nbformat", "ipykernel",
-    "ruff", "mypy", "nvidia-cuda-nvdisasm", HIGHS, ONNX,
+    "ruff", "mypy", NVDISASM, HIGHS, ONNX,
     "playwright==1.58.*",  # for the browsers that are installed; later ones cannot drive Firefox ESR
 ]  # fmt: skip
 
-NOTEBOOKS = ["jupyterlab", "ipykernel", "pytest>=9", "nvidia-cuda-nvdisasm", HIGHS, ONNX, *MPI]
+NOTEBOOKS = ["jupyterlab", "ipykernel", "pytest>=9", NVDISASM, HIGHS, ONNX, *MPI]
 
 setup(
     name="refimpl",
@@ -36,7 +41,6 @@ setup(
     long_description_content_type="text/markdown",
     author="the refimpl authors",
     license="MIT",
-    python_requires=">=3.10",
     packages=find_packages(include=["kernels", "kernels.*", "refimpl", "refimpl.*"]),
     package_data={
         "kernels": ["py.typed"],
@@ -51,7 +55,7 @@ setup(
     install_requires=[
         "numpy",
         "numba>=0.63",
-        "numba-cuda>=0.30.3,<1",
+        f"numba-cuda>=0.30.3,<1; {NOT_MACOS}",
         "rich",
         "argcomplete>=3.1",
         "matplotlib",

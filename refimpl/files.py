@@ -11,7 +11,6 @@ import os
 import re
 import secrets
 import stat
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,8 +18,10 @@ from typing import BinaryIO
 
 from refimpl.text import naming
 
-if sys.platform != "win32":  # there, temporary files of killed processes stay
-    from fcntl import LOCK_EX, LOCK_NB, flock
+try:
+    import fcntl
+except ImportError:  # Windows, where temporary files of killed processes stay
+    fcntl = None  # type: ignore[assignment]
 
 NAME_BYTES = 200  #: of the target's name that a temporary file's name repeats; file systems allow 255 in all
 
@@ -43,7 +44,7 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
                     os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
                 file.flush()
                 os.fsync(file.fileno())
-                if sys.platform == "win32":
+                if fcntl is None:
                     file.close()  # Windows renames no open file
                 os.replace(temporary, target)
         finally:
@@ -95,10 +96,10 @@ def _temporary(target: Path) -> tuple[Path, BinaryIO]:
             file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), "w+b")
         except OSError as error:
             raise OSError(error.errno, error.strerror) from None  # without a name that the user has not given
-        if sys.platform == "win32":
+        if fcntl is None:
             return path, file
         with suppress(OSError):  # a file system without locks
-            flock(file, LOCK_EX)
+            fcntl.flock(file, fcntl.LOCK_EX)
         if path.exists():  # else another process took it for an orphan before it was locked
             return path, file
         file.close()
@@ -106,11 +107,11 @@ def _temporary(target: Path) -> tuple[Path, BinaryIO]:
 
 def _delete_orphans(target: Path) -> None:
     """Delete the target's temporary files that no process has locked."""
-    if sys.platform == "win32":
+    if fcntl is None:
         return
     ours = re.compile(re.escape(_prefix(target)) + r"[0-9a-f]{8}\.tmp")
     with suppress(OSError):
         for orphan in filter(ours.fullmatch, os.listdir(target.parent)):
             with suppress(OSError), open(target.with_name(orphan), "r+b") as file:
-                flock(file, LOCK_EX | LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.unlink(file.name)

@@ -15,19 +15,30 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from cuda.bindings import nvjitlink, nvrtc, nvvm
-from cuda.core import Device, LaunchConfig, Stream, StreamOptions
-from cuda.core import launch as driver_launch
 
 from kernels.checks import arguments
 from kernels.checks.arguments import FlatView, KernelError
-from kernels.targets import emulated, private
+from kernels.targets import emulated
 from kernels.targets.collector import collector_paused
-from kernels.targets.compiled import compiled
 from kernels.targets.declare import Dim3, Kernel
 from kernels.targets.shim import cuda
 
 INSTALL = "pip install 'refimpl[cu13]'"
+
+try:
+    from cuda.bindings import nvjitlink, nvrtc, nvvm
+    from cuda.core import Device, LaunchConfig, Stream, StreamOptions
+    from cuda.core import launch as driver_launch
+
+    from kernels.targets import private
+    from kernels.targets.compiled import compiled
+except ImportError:
+    absent: str | None = (
+        f"numba-cuda is not installed: {INSTALL}; macOS has no wheel of it, so use the container there: "
+        ".devcontainer, Containerfile"
+    )
+else:
+    absent = None
 
 
 # --- What there is ---------------------------------------------------------------------------------------------------
@@ -42,13 +53,15 @@ def why_not() -> str | None:
 
 def why_not_at_all() -> str | None:
     """The reason why kernels cannot run on a GPU here, a real one or an emulated one."""
-    if not cuda.is_available() and (error := cuda.cuda_error()) is not None:
+    if absent is None and not cuda.is_available() and (error := cuda.cuda_error()) is not None:
         return "no CUDA driver or no GPU: " + " ".join(str(error).split())
     return why_not_compile()
 
 
 def why_not_compile() -> str | None:
     """The reason why kernels cannot be compiled for any GPU, in one line; None if they can."""
+    if absent is not None:
+        return absent
     libraries = {"NVVM": nvvm.version, "NVRTC": nvrtc.nvrtcVersion, "nvJitLink": nvjitlink.version}
     for name, version in libraries.items():
         try:

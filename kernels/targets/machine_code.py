@@ -18,18 +18,21 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cuda.bindings import nvjitlink
-
-from kernels.targets import private
 from kernels.targets.collector import collector_paused
-from kernels.targets.compiled import signature
 from kernels.targets.declare import Kernel
 from kernels.targets.gpu import INSTALL, why_not_compile
+
+with suppress(ImportError):  # `why_not` says so
+    from cuda.bindings import nvjitlink
+
+    from kernels.targets import private
+    from kernels.targets.compiled import signature
 
 Target = tuple[int, int]  #: a compute capability
 TARGETS: tuple[Target, ...] = ((7, 5), (8, 0), (9, 0))

@@ -22,7 +22,7 @@ from refimpl.backend.forward_only import inference_program
 from refimpl.backend.host_thread import StoredMap
 from refimpl.backend.interrupts import held_interrupts
 from refimpl.backend.orders import LegalOrder
-from refimpl.backend.run_errors import NotFinite, RankFailed, RunError
+from refimpl.backend.run_errors import DeviceFailed, NotFinite, RankFailed, RunError
 from refimpl.backend.schedules import Schedule
 from refimpl.files import replacing
 from refimpl.machine import Timeline
@@ -200,6 +200,10 @@ class Trainer:
             raise RunError(f"there is no backend {self.backend!r}; give {', '.join(BACKENDS[:-1])} or {BACKENDS[-1]}")
         if order is not None or poison:
             raise RunError("order and poison are the CPU's; a GPU takes what order it likes")
+        from kernels.targets import gpu
+
+        if gpu.absent:
+            raise DeviceFailed(gpu.absent)
         if self.backend == "emulated":
             from refimpl.backend.emulated import EmulatedDevice
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from refimpl.cli.parser import WRONG, Fail
+from refimpl.cli.parser import DEVICE_FAILED, WRONG, Fail
 from refimpl.cli.shared_options import VDNNS_MACHINE
 from refimpl.cli.terminal import say, search_progress, waiting
 from refimpl.combined import Combined
@@ -148,6 +148,8 @@ def gpu(options: argparse.Namespace) -> Any:
     from kernels.targets import emulated
 
     if (backend := backend_of(options)) == "emulated":
+        if reason := emulated.why_not():
+            raise Fail(reason, DEVICE_FAILED)
         emulated.start()
     if backend == "cpu":
         return None

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,6 +41,7 @@ from tests.refimpl.drawn_networks import CONVENTIONS, networks
 from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, PooledPinned, PrefetchAhead, machine, setup
 from tests.refimpl.plainly import draw_batch
 
+ROOT = Path(__file__).resolve().parents[2]
 MACHINE = machine().with_catalogue("plain")
 KINDS = ("conv", "conv", "pool", "relu", "relu", "lrn", "batchnorm", "dropout", "join", "concat", "mul")
 
@@ -362,11 +364,19 @@ def test_what_does_not_fit_says_where() -> None:
 
 
 @pytest.mark.slow
-def test_numbas_simulator_runs_the_same_lines() -> None:
+def test_numbas_own_simulator_runs_the_same_lines_on_a_mac() -> None:
+    mac = {
+        "NUMBA_ENABLE_CUDASIM": "1",
+        "REFIMPL_ELSEWHERE": "mac",
+        "PYTHONPATH": os.pathsep.join((str(ROOT / "tests" / "elsewhere"), str(ROOT))),
+    }
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SIMULATED], env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1"}, check=False,
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-W", "ignore", "-c", SIMULATED],
+        env=os.environ | mac,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -375,6 +385,7 @@ import sys
 sys.modules["torch"] = sys.modules["onnx"] = sys.modules["kernels.targets.cpu"] = None
 import numpy as np
 from numba import cuda
+assert "numba_cuda" not in sys.modules and "numba_cuda" not in cuda.__file__
 from refimpl.executor import Executor
 from refimpl.network import Builder
 from refimpl.slots.setup import BASELINE

@@ -11,11 +11,10 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from functools import cache
 from pathlib import Path
-from platform import machine
+from platform import machine, system
 
 from kernels.targets.cpu.build import cache_directory, compiler_key, kept
 
@@ -37,8 +36,9 @@ class NoCompiler(RuntimeError):
 
 def why_not() -> str | None:
     """The reason why the emulated GPU cannot be built here, in one line; None if it can."""
-    if sys.platform != "linux":
-        return f"the emulated GPU takes the place of {DRIVER}, which is how the driver is found on Linux alone"
+    if system() != "Linux":
+        where = "use the container (.devcontainer, Containerfile), or on Windows WSL 2"
+        return f"the emulated GPU takes the place of {DRIVER}, which is how the driver is found on Linux alone; {where}"
     if _compiler() is None:
         return "the emulated GPU needs a C compiler; install one: apt install gcc (or clang)"
     return None
