@@ -15,7 +15,7 @@ GPU ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tutorials test test-fast test-emulated matrix notebooks seconds house timing campaign faults mutants lint docs slides gpu gpu-quick gpu-tests gpu-bench gpu-papers environment clean coverage lowest wheel laptops
+.PHONY: help demo tutorials test test-fast test-emulated compilers matrix notebooks seconds house timing campaign faults mutants lint docs slides gpu gpu-quick gpu-tests gpu-bench gpu-papers environment clean coverage lowest wheel laptops
 MAKEFLAGS += --no-print-directory
 
 # The emulated GPU's own driver under AddressSanitizer.
@@ -92,6 +92,20 @@ $(PAPERS:%=test-%): test-%: $(TEST)
 test-emulated: $(TEST) ## run every test that needs a GPU on an emulated one, every kernel from its PTX, and read its machine code
 	@$(SANITIZED) $(PY) $(PYTEST) --device emulated -m "gpu or emulated or ptx"
 	@$(SANITIZED) $(PY) -m tests.filled_cache pytest -q --device emulated tests/gpu -k "vdnnpp and not measured"
+
+# An environment for each Numba CUDA: make compilers COMPILERS=numba-cuda-mlir makes one of them alone.
+COMPILERS ?= numba-cuda numba-cuda-mlir numba
+WANTS_numba-cuda := numba 'numba-cuda[cu13]' 'cuda-toolkit==13.0.*'
+WANTS_numba-cuda-mlir := numba 'numba-cuda-mlir[cu13]' 'cuda-toolkit==13.0.*'
+WANTS_numba := numba 'nvidia-nvvm==13.0.*'
+compilers: $(COMPILERS:%=.venv-%/bin/python) ## run every plain kernel, on an emulated GPU, under numba-cuda, numba-cuda-mlir and Numba's own target: an environment each
+	@rm -f .venv-bits
+	@$(foreach each,$(COMPILERS),PYTHONPATH="$(CURDIR)" REFIMPL_RACES=never .venv-$(each)/bin/python -W ignore -m kernels.targets.emulated \
+		tests/kernels/three_numbas.py $(each) .venv-bits || exit 1;)
+
+$(foreach each,numba-cuda numba-cuda-mlir numba,.venv-$(each)/bin/python): .venv-%/bin/python:
+	@$(PYTHON) -m venv .venv-$*
+	@$@ -m pip install --quiet --disable-pip-version-check $(WANTS_$*)
 
 timing: $(TEST) ## on a GPU, hold what copies hide and what a launch costs the host to bounds; no other target does
 	@$(PY) -m pytest -q -m timing --device gpu

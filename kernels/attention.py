@@ -19,6 +19,7 @@ import math
 import numpy as np
 from numba import cuda
 
+from kernels.index import larger
 from kernels.run import run, shaped
 
 ZERO, ONE = np.float32(0), np.float32(1)
@@ -42,7 +43,7 @@ def attention_forward(q, k, v, y, kv, causal):
         seen, scale = i + 1 if causal else k.shape[4], ONE / math.sqrt(np.float32(q.shape[3]))
         largest, total = scale * dot(q, k, n, g, m, kv[0], i, 0), ZERO
         for j in range(seen):
-            largest = max(largest, scale * dot(q, k, n, g, m, kv[0], i, j))
+            largest = larger(largest, scale * dot(q, k, n, g, m, kv[0], i, j))
         for c in range(y.shape[3]):
             y[n, g, m, c, i] = ZERO
         for j in range(seen):
@@ -60,7 +61,7 @@ def row(q, k, v, dy, n, g, m, kv, i, seen):
     (key, value), scale = kv, ONE / math.sqrt(np.float32(q.shape[3]))
     largest, total, products = scale * dot(q, k, n, g, m, key, i, 0), ZERO, ZERO
     for j in range(seen):
-        largest = max(largest, scale * dot(q, k, n, g, m, key, i, j))
+        largest = larger(largest, scale * dot(q, k, n, g, m, key, i, j))
     for j in range(seen):
         grown = math.exp(scale * dot(q, k, n, g, m, key, i, j) - largest)
         total += grown

@@ -14,6 +14,7 @@ import math
 import numpy as np
 from numba import cuda
 
+from kernels.index import larger
 from kernels.run import maps, run, size
 
 
@@ -48,7 +49,7 @@ def batchnorm_update_running(mean, inverse_std, running_mean, running_variance, 
     """One thread a channel; `unbiased` is count / (count - 1)."""
     c = cuda.grid(1)
     if c < mean.size:
-        variance = max(np.float32(1) / (inverse_std[c] * inverse_std[c]) - epsilon, np.float32(0)) * unbiased
+        variance = larger(np.float32(1) / (inverse_std[c] * inverse_std[c]) - epsilon, np.float32(0)) * unbiased
         running_mean[c] += momentum * (mean[c] - running_mean[c])
         running_variance[c] += momentum * (variance - running_variance[c])
 

@@ -11,6 +11,7 @@ import math
 import numpy as np
 from numba import cuda
 
+from kernels.index import smaller
 from kernels.run import flat, run, size
 
 PART = 4096  #: numbers of a gradient for one of `squares`
@@ -23,7 +24,7 @@ def clip_square(dw, squares, first, part):
     p = cuda.grid(1)
     if p * part < dw.size:
         total = np.float32(0)
-        for i in range(p * part, min((p + 1) * part, dw.size)):
+        for i in range(p * part, smaller((p + 1) * part, dw.size)):
             total += dw[i] * dw[i]
         squares[first + p] = total
 

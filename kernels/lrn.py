@@ -13,6 +13,7 @@ Rungs:
 import numpy as np
 from numba import cuda
 
+from kernels.index import larger, smaller
 from kernels.run import maps, run
 
 MOST = 16  #: the largest size
@@ -22,7 +23,7 @@ MOST = 16  #: the largest size
 def scaling(x, n, c, i, size, ahead, scale, k):
     """s[c] of one place."""
     squares = np.float32(0)
-    for j in range(max(c + ahead - size + 1, 0), min(c + ahead + 1, x.shape[1])):
+    for j in range(larger(c + ahead - size + 1, 0), smaller(c + ahead + 1, x.shape[1])):
         squares += x[n, j, i] * x[n, j, i]
     return k + scale * squares
 
@@ -44,7 +45,7 @@ def lrn_backward(x, dy, dx, size, ahead, scale, beta, k):
         for c in range(x.shape[1]):
             total = np.float32(0)
             given[c % MOST] = dy[n, c, i]
-            for j in range(max(c - ahead, 0), min(c - ahead + size, x.shape[1])):
+            for j in range(larger(c - ahead, 0), smaller(c - ahead + size, x.shape[1])):
                 dy_j = given[j % MOST] if j <= c else dy[n, j, i]
                 total += dy_j * x[n, j, i] * scaling(x, n, j, i, size, ahead, scale, k) ** (-beta - np.float32(1))
             own = given[c % MOST] * scaling(x, n, c, i, size, ahead, scale, k) ** -beta

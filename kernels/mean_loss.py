@@ -12,6 +12,7 @@ import numpy as np
 from numba import cuda
 
 from kernels import sigmoid as probability
+from kernels.index import larger
 from kernels.run import flat, run, shaped, size
 
 ZERO, ONE, TWO = np.float32(0), np.float32(1), np.float32(2)
@@ -43,7 +44,7 @@ def mean_loss_binary_forward(x, target, losses):
     if n < x.shape[0]:
         total = ZERO
         for i in range(x.shape[1]):
-            total += max(x[n, i], ZERO) - x[n, i] * target[n, i] + math.log1p(math.exp(-abs(x[n, i])))
+            total += larger(x[n, i], ZERO) - x[n, i] * target[n, i] + math.log1p(math.exp(-abs(x[n, i])))
         losses[n] = total / np.float32(x.shape[1])
 
 

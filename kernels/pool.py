@@ -10,7 +10,7 @@ Rungs:
 import numpy as np
 from numba import cuda
 
-from kernels.index import unravel
+from kernels.index import larger, smaller, unravel
 from kernels.run import run, size
 
 LOWEST = np.float32(-np.inf)
@@ -24,8 +24,8 @@ def pool_max_forward(x, y, window, stride, pad):
         n, c, p, q = unravel(i, y.shape)
         top, left = p * stride[0] - pad[0], q * stride[1] - pad[1]
         largest = LOWEST
-        for h in range(max(top, 0), min(top + window[0], x.shape[2])):
-            for w in range(max(left, 0), min(left + window[1], x.shape[3])):
+        for h in range(larger(top, 0), smaller(top + window[0], x.shape[2])):
+            for w in range(larger(left, 0), smaller(left + window[1], x.shape[3])):
                 value = x[n, c, h, w]
                 if value > largest or value != value:  # NaN wins, although nothing compares with it
                     largest = value
@@ -45,8 +45,8 @@ def pool_max_backward(x, y, dy, dx, window, stride, pad):
             for q in range(y.shape[3]):
                 top, left = p * stride[0] - pad[0], q * stride[1] - pad[1]
                 found = False
-                for h in range(max(top, 0), min(top + window[0], x.shape[2])):
-                    for w in range(max(left, 0), min(left + window[1], x.shape[3])):
+                for h in range(larger(top, 0), smaller(top + window[0], x.shape[2])):
+                    for w in range(larger(left, 0), smaller(left + window[1], x.shape[3])):
                         if x[n, c, h, w] == y[n, c, p, q] and not found:
                             dx[n, c, h, w] += dy[n, c, p, q]
                             found = True
@@ -55,7 +55,7 @@ def pool_max_backward(x, y, dy, dx, window, stride, pad):
 @cuda.jit(device=True)
 def counted(first, window, size, before, after):
     """Rows of a window that an average divides by: those in the map and in the padding that counts."""
-    return min(first + window, size + after) - max(first, -before)
+    return smaller(first + window, size + after) - larger(first, -before)
 
 
 @cuda.jit
@@ -66,8 +66,8 @@ def pool_average_forward(x, y, window, stride, pad, border):
         n, c, p, q = unravel(i, y.shape)
         top, left = p * stride[0] - pad[0], q * stride[1] - pad[1]
         total = np.float32(0)
-        for h in range(max(top, 0), min(top + window[0], x.shape[2])):
-            for w in range(max(left, 0), min(left + window[1], x.shape[3])):
+        for h in range(larger(top, 0), smaller(top + window[0], x.shape[2])):
+            for w in range(larger(left, 0), smaller(left + window[1], x.shape[3])):
                 total += x[n, c, h, w]
         rows = counted(top, window[0], x.shape[2], border[0], border[2])
         columns = counted(left, window[1], x.shape[3], border[1], border[3])
@@ -88,8 +88,8 @@ def pool_average_backward(dy, dx, window, stride, pad, border):
                 top, left = p * stride[0] - pad[0], q * stride[1] - pad[1]
                 rows = counted(top, window[0], dx.shape[2], border[0], border[2])
                 columns = counted(left, window[1], dx.shape[3], border[1], border[3])
-                for h in range(max(top, 0), min(top + window[0], dx.shape[2])):
-                    for w in range(max(left, 0), min(left + window[1], dx.shape[3])):
+                for h in range(larger(top, 0), smaller(top + window[0], dx.shape[2])):
+                    for w in range(larger(left, 0), smaller(left + window[1], dx.shape[3])):
                         dx[n, c, h, w] += dy[n, c, p, q] / np.float32(rows * columns)
 
 

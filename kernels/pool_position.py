@@ -14,7 +14,7 @@ Rungs:
 import numpy as np
 from numba import cuda
 
-from kernels.index import unravel
+from kernels.index import larger, smaller, unravel
 from kernels.run import run, size
 
 LOWEST = np.float32(-np.inf)
@@ -33,12 +33,12 @@ def pool_position_forward(x, y, positions, window, stride, pad, without):
         numbers = positions.shape[2]
         n, c, k = i // (numbers * x.shape[1]), i // numbers % x.shape[1], i % numbers
         packed = 0
-        for output in range(4 * k, min(4 * k + 4, y.shape[2] * y.shape[3])):
+        for output in range(4 * k, smaller(4 * k + 4, y.shape[2] * y.shape[3])):
             p, q = output // y.shape[3], output % y.shape[3]
             top, left = p * stride[0] - pad[0], q * stride[1] - pad[1]
             largest, position = LOWEST, -1
-            for h in range(max(top, 0), min(top + window[0], x.shape[2])):
-                for w in range(max(left, 0), min(left + window[1], x.shape[3])):
+            for h in range(larger(top, 0), smaller(top + window[0], x.shape[2])):
+                for w in range(larger(left, 0), smaller(left + window[1], x.shape[3])):
                     value = x[n, c, h, w]
                     if position < 0 or value > largest or value != value:  # NaN wins
                         largest = value
@@ -58,8 +58,8 @@ def pool_position_backward(positions, dy, dx, window, stride, pad):
         n, c, row, column = unravel(i, dx.shape)
         h, w = row + pad[0], column + pad[1]  # in the map with its padding
         gradient = np.float32(0)
-        for p in range(max(h - window[0] + stride[0], 0) // stride[0], min(h // stride[0] + 1, dy.shape[2])):
-            for q in range(max(w - window[1] + stride[1], 0) // stride[1], min(w // stride[1] + 1, dy.shape[3])):
+        for p in range(larger(h - window[0] + stride[0], 0) // stride[0], smaller(h // stride[0] + 1, dy.shape[2])):
+            for q in range(larger(w - window[1] + stride[1], 0) // stride[1], smaller(w // stride[1] + 1, dy.shape[3])):
                 output = p * dy.shape[3] + q
                 position = positions[n, c, output // 4] >> (8 * (output % 4)) & 255
                 if position == (h - p * stride[0]) * window[1] + w - q * stride[1]:

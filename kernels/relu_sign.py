@@ -9,6 +9,7 @@
 import numpy as np
 from numba import cuda
 
+from kernels.index import smaller
 from kernels.run import flat, run, size
 
 ZERO = np.float32(0)
@@ -21,7 +22,7 @@ def relu_sign_forward(x, y, signs, limit):
     k = cuda.grid(1)
     if k < signs.size:
         packed = 0
-        for i in range(BITS * k, min(BITS * k + BITS, x.size)):
+        for i in range(BITS * k, smaller(BITS * k + BITS, x.size)):
             value = ZERO if x[i] <= ZERO else limit if limit > ZERO and x[i] >= limit else x[i]
             y[i] = value
             if not (value <= ZERO or (limit > ZERO and value >= limit)):

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numba import cuda
 
-from kernels.index import unravel
+from kernels.index import larger, unravel
 from kernels.run import run, shaped, size
 
 ZERO = np.float32(0)
@@ -38,7 +38,7 @@ def scores_softmax(s, causal):
         seen = i + 1 if causal else s.shape[2]
         largest, total = s[h, i, 0], ZERO
         for j in range(seen):
-            largest = max(largest, s[h, i, j])
+            largest = larger(largest, s[h, i, j])
         for j in range(seen):
             s[h, i, j] = math.exp(s[h, i, j] - largest)
             total += s[h, i, j]

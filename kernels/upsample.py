@@ -12,7 +12,7 @@ A position before the first value counts as the first.
 import numpy as np
 from numba import cuda
 
-from kernels.index import unravel
+from kernels.index import larger, smaller, unravel
 from kernels.run import run, size
 
 ONE = np.float32(1)
@@ -45,9 +45,9 @@ def upsample_nearest_backward(dy, dx):
 def around(p, walk, count):
     """The two of `count` values around output p's position, and the weight of the second; walk: a, b, c."""
     a, b, c = walk
-    position = max(a * p + b, 0)
+    position = larger(a * p + b, 0)
     first = position // c
-    return first, min(first + 1, count - 1), np.float32(position - first * c) / np.float32(c)
+    return first, smaller(first + 1, count - 1), np.float32(position - first * c) / np.float32(c)
 
 
 @cuda.jit

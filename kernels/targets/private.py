@@ -23,8 +23,8 @@ from kernels.checks.arguments import contiguous_strides
 from kernels.targets.shim import cuda
 
 __all__ = [
-    "TESTED", "ArrayArgument", "CompiledKernel", "NumbaKernel", "arguments_of", "described", "image_of", "loaded", "made",
-    "modules_changed", "ptx_for", "ptx_of", "remade", "watch_mlir", "watch_numba", "words",
+    "TESTED", "ArrayArgument", "CompiledKernel", "NumbaKernel", "arguments_of", "described", "image_of", "loaded",
+    "made", "modules_changed", "ptx_for", "ptx_of", "remade", "watch_mlir", "watch_numba", "words",
 ]  # fmt: skip
 
 TESTED = {"numba-cuda": "0.30.4", "numba-cuda-mlir": "0.6.0", "numba": "0.68.1"}

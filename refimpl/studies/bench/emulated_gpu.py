@@ -42,7 +42,7 @@ class EmulatedReport(written.Report):
     title: ClassVar[str] = "The emulated GPU's speed"
     option: ClassVar[str] = "--emulated"
     prefix: ClassVar[str] = "emulated-"
-    pages: ClassVar[Mapping[str, str]] = {"docs/emulated-gpu.md": "bench emulated"}
+    pages: ClassVar[Mapping[str, str]] = {"docs/without-a-gpu.md": "bench emulated"}
 
     turns: int
     product: float  #: one product of the two matrices: the launch, the kernel, the wait for its end

@@ -332,13 +332,26 @@ def test_a_function_is_called_with_arguments_and_a_result() -> None:
 
 
 def test_a_carry_is_added_by_the_next_instruction() -> None:
-    body = [
-        "ld.global.u32 %b32_1, [%b64_0]", "mad.lo.cc.u32 %b32_2, %b32_1, %b32_1, %b32_1",
-        "madc.hi.u32 %b32_3, %b32_1, %b32_1, 0", "st.global.u32 [%b64_1], %b32_2", "st.global.u32 [%b64_1+4], %b32_3",
-    ]  # fmt: skip
-    results = np.zeros(2, np.uint32)
-    assert run(module(body), np.full(1, 2**32 - 1, np.uint32), results) == ""
-    assert results.tolist() == [0, 2**32 - 1]  # (2³² - 1)² + 2³² - 1 = (2³² - 1) · 2³²
+    """Sums, differences and products of two words, of 32 and of 64 bits."""
+    a, b = 0xFFFFFFFF_00000001_FFFFFFFF_FFFFFFFE, 0x00000001_FFFFFFFF_00000000_00000003
+    for bits in (32, 64):
+        body, size, low = [], bits // 8, (1 << bits) - 1
+        for n, place in enumerate(("[%b64_0]", f"[%b64_0+{size}]", f"[%b64_0+{2 * size}]", f"[%b64_0+{3 * size}]")):
+            body.append(f"ld.global.u{bits} %b{bits}_{n + 4}, {place}")
+        x, y, u, v = (f"%b{bits}_{n}" for n in (4, 5, 6, 7))
+        ways = [("add.cc", f"{x}, {u}", "addc", f"{y}, {v}"), ("sub.cc", f"{x}, {u}", "subc", f"{y}, {v}"),
+                ("mad.lo.cc", f"{x}, {u}, {y}", "madc.hi", f"{x}, {u}, {v}")]  # fmt: skip
+        for n, (first, given, then, more) in enumerate(ways):
+            body += [f"{first}.u{bits} %b{bits}_8, {given}", f"{then}.u{bits} %b{bits}_9, {more}"]
+            body += [f"st.global.u{bits} [%b64_1+{(2 * n + k) * size}], %b{bits}_{8 + k}" for k in range(2)]
+        numbers, results = (
+            np.array([a & low, a >> 96 & low, b & low, b >> 64 & low], f"u{size}"),
+            np.zeros(6, f"u{size}"),
+        )
+        assert run(module(body), numbers, results) == ""
+        i, j, k, m = (int(number) for number in numbers)
+        wide = [(i | j << bits) + (k | m << bits), (i | j << bits) - (k | m << bits), i * k + (j | m << bits)]
+        assert results.tolist() == [one >> bits * word & low for one in wide for word in range(2)]
 
 
 def test_an_array_of_constants_is_read_within_its_bytes() -> None:
@@ -359,7 +372,7 @@ def test_an_array_of_constants_is_read_within_its_bytes() -> None:
     ("line", "says"),
     [
         ("tex.2d.v4.f32.s32 {%f32_1}, [%b64_0]", "tex.2d"),
-        ("add.cc.u32 %b32_1, %b32_2, %b32_3", "add.cc.u32"),
+        ("mad.hi.cc.s32 %b32_1, %b32_2, %b32_3, 0", "mad.hi.cc.s32"),
         ("bar.sync 1", "bar.sync 1"),
         ("mov.u32 %b32_1, %clock", "%clock"),
         ("ld.const.f32 %f32_1, [%b64_0]", "ld.const"),

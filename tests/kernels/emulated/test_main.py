@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -105,6 +106,31 @@ def test_without_a_script_the_driver_is_named_and_what_cannot_run_says_why(
     path.write_text("raise AssertionError")
     monkeypatch.setattr(sys, "argv", ["refimpl-emulated", str(path)])
     assert command.main() == "another driver is loaded"
+
+
+@pytest.mark.emulated
+def test_the_page_says_what_six_faults_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Line for line, and in as many messages: `docs/emulated-gpu.md` beside `docs/six_faults.py`."""
+    emulated.start(races="always")
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import six_faults  # type: ignore[import-not-found]
+
+    text = (ROOT / "docs" / "emulated-gpu.md").read_text(encoding="utf-8")
+    try:
+        for number, row in enumerate(re.findall(r"^\| .* \| `(.*)` \|$", text, flags=re.M)):
+            name = ("bound", "race", "barrier", "shared", "unset", "event")[number]
+            x = cuda.to_device(np.ones(64, np.float32))
+            try:
+                six_faults.event(x) if name == "event" else getattr(six_faults, name)[1 + (name == "bound"), 64](x)
+                cuda.synchronize()
+            except Exception:
+                pass  # the driver's error follows from the finding
+            (finding,) = emulated.forgive()
+            assert re.sub(r"stream \d+", "stream", finding).startswith(re.sub(r"stream \d+", "stream", row))
+        assert number == 5
+    finally:
+        emulated.forgive()
+        emulated.start(races="first")
 
 
 # -- what builds it ----------------------------------------------------------------------------------------------------
