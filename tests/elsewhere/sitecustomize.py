@@ -36,7 +36,7 @@ def ours() -> bool:
 
 
 class Absent(importlib.abc.MetaPathFinder):
-    """Nobody can import a wheel that there is not."""
+    """What has no wheel there cannot be imported."""
 
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in WHEELS:
