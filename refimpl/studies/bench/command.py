@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import refimpl
 from refimpl.cli.parallel import as_rank
 from refimpl.cli.parser import DEVICE_FAILED, DONE, Fail, Parser, pick, whole
-from refimpl.cli.terminal import print_json, progress, show, tell, wrapped
+from refimpl.cli.terminal import progress, show, tell, wrapped
 from refimpl.text import counted
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ def add(parser: Parser) -> None:
         "--all-reduce", metavar="NETWORK", help="the all-reduce of data-parallel training, between mpiexec's processes"
     )
     parser.add_argument("--batch", type=whole(), default=8, metavar="N", help="for --all-reduce (default: 8)")
-    parser.add_argument("--probe", action="store_true", help="only say the device's name, or why it cannot be used")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -62,8 +61,8 @@ def run(options: argparse.Namespace) -> int:
         ("emulated", emulated),
     ):
         if getattr(options, name):
-            if options.family or options.device or options.probe:
-                raise Fail(f"--{name} measures no single kernels: leave out --family, --device and --probe")
+            if options.family or options.device:
+                raise Fail(f"--{name} measures no single kernels: leave out --family and --device")
             return measure(options)
     return as_rank(options, all_reduce) if options.all_reduce else kernels(options)
 
@@ -76,12 +75,6 @@ def kernels(options: argparse.Namespace) -> int:
         device = device_at_hand(options.device)
     except NoDevice as error:
         raise Fail(str(error), DEVICE_FAILED) from None
-    if options.probe:
-        if options.json:
-            print_json({"device": device.name})
-        else:
-            print(device.name)
-        return DONE
     if options.write and options.family:
         raise Fail("--write keeps the whole table: leave out --family")
 

@@ -147,13 +147,6 @@ def test_a_quick_bench_is_smaller_and_a_gpus_is_larger() -> None:
     assert len(maps) > 60 and all(here[key] <= there[key] and quick[key] <= quick_there[key] for key in maps)
 
 
-def test_the_probe_names_the_device(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--device", "cpu", "--probe"]) == 0
-    name = capsys.readouterr().out.strip()
-    assert main(["bench", "--device", "cpu", "--probe", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"device": name} and name
-
-
 def test_the_table_on_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (14.9, 0.0, 0.0))  # the longest remark: the machine was busy
     assert main(["bench", "--device", "cpu", "--quick", "--family", "sgd"]) == 0
