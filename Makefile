@@ -166,7 +166,7 @@ slides: $(TEST) ## draw figures for slides into docs/_build/slides, as SVG with 
 	@$(PY) docs/slides.py
 
 # Each part writes a row as soon as it is measured, into ROWS, and goes on where it was stopped.
-gpu: gpu-tests gpu-bench gpu-papers ## on a GPU: all of the next three
+gpu: gpu-tests gpu-bench gpu-papers ## on a GPU: gpu-tests, gpu-bench and gpu-papers
 gpu-quick: ## on a GPU, in minutes: are kernels and presets right, how fast are copies, two networks, a product
 gpu-tests: ## on a GPU: every test that needs one
 gpu-bench: ## on a GPU: every case of the bench, written into the pages

@@ -215,7 +215,8 @@ def main(given: list[str]) -> int:
     options = parser.parse_args(given)
     warnings.filterwarnings("ignore", message="Grid size")  # of Numba, for small launches
     missing = [*lacking(options.part)]
-    print(*(line for _, line in missing), sep="\n")
+    for _, line in missing:
+        print(line)
     if any(needed for needed, _ in missing):
         return 2
     from refimpl.machine.devices import Gpu
