@@ -11,15 +11,10 @@ from refimpl.machine import MACHINES
 from refimpl.machine.possible import PossibleMachines
 from refimpl.names.by_name import plan
 from refimpl.names.networks import build
-from refimpl.names.presets import PAPERS, PRESETS
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong
 
 MACHINE = ("--machine", "titan-x")
-
-
-def test_every_preset_belongs_to_one_paper() -> None:
-    assert sorted(name for names in PAPERS.values() for name in names) == sorted(PRESETS)
 
 
 def test_a_policy_that_refuses_what_is_set_says_so(refimpl: Command) -> None:

@@ -97,9 +97,6 @@ LOOPS["accumulation"] = lambda model, module: trained(model, batches(4), every=2
 LOOPS["clipping by norm"] = lambda model, module: trained(
     model, limit=lambda weights: nn.utils.clip_grad_norm_(weights, 0.5)
 )
-LOOPS["clipping by value"] = lambda model, module: trained(
-    model, limit=lambda weights: nn.utils.clip_grad_value_(weights, 0.01)
-)
 LOOPS["gradients set to zero"] = lambda model, module: trained(model, set_to_none=False)
 
 
@@ -201,7 +198,6 @@ def converted(model: Any, dtype: Any) -> list[Any]:
 
 LOOPS["autocast to bfloat16"] = lambda model, module: cast(model, torch.bfloat16)
 LOOPS["autocast to float16, GradScaler, clipping"] = lambda model, module: cast(model, torch.float16, True)
-LOOPS["double"] = lambda model, module: converted(model, torch.float64)
 LOOPS["bfloat16"] = lambda model, module: converted(model, torch.bfloat16)
 LOOPS["channels_last inputs"] = lambda model, module: trained(
     model, [(x.to(memory_format=torch.channels_last), y) for x, y in batches()]
@@ -216,22 +212,6 @@ LOOPS["channels_last module"] = lambda model, module: trained(
 LOOPS["a smaller last batch"] = lambda model, module: trained(model, batches() + batches(1, 5))
 LOOPS["a batch of one"] = lambda model, module: trained(model, batches(1, 1) + batches())
 LOOPS["smaller images"] = lambda model, module: trained(model, batches(1, size=12) + batches())
-
-
-@loop("batches of a DataLoader")
-def _(model: Any, module: Any) -> Any:
-    x, y = batches(1, 19)[0]
-    data = torch.utils.data.TensorDataset(x, y)
-    return trained(model, list(torch.utils.data.DataLoader(data, 8, shuffle=True)))
-
-
-@loop("mixed up images")
-def _(model: Any, module: Any) -> Any:
-    mix = swapped = torch.rand(8, 1, 1, 1)
-    loss = functional.cross_entropy(model(X.lerp(X.flip(0), swapped)), functional.one_hot(Y, 10).float().lerp(
-        functional.one_hot(Y.flip(0), 10).float(), mix[:, 0, 0]))  # fmt: skip
-    loss.backward()
-    return [loss.detach()]
 
 
 # -- what is between iterations ----------------------------------------------------------------------------------------
@@ -421,13 +401,6 @@ def _(model: Any, module: Any) -> Any:
     return []
 
 
-@loop("an adversary's images")
-def _(model: Any, module: Any) -> Any:
-    x = X.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(loss_of(model, x), x)
-    return [gradient, *trained(model, [(X + 0.01 * gradient.sign(), Y)])]
-
-
 @loop("a teacher")
 def _(model: Any, module: Any) -> Any:
     teacher = copy.deepcopy(model).eval().requires_grad_(False)
@@ -449,25 +422,6 @@ def _(model: Any, module: Any) -> Any:
         loss.backward()
         optimisers[turn].step()
     return list(made.parameters())
-
-
-@loop("truncated in time")
-def _(model: Any, module: Any) -> Any:
-    state, found = X, []
-    for _ in range(3):
-        out = model(state)
-        loss = functional.cross_entropy(out, Y)
-        loss.backward()
-        state = (state + out.mean(1)[:, None, None, None]).detach()
-        found.append(loss.detach())
-    return found
-
-
-@loop("a model on its own output")
-def _(model: Any, module: Any) -> Any:
-    loss = loss_of(model, X + model(X).mean(1)[:, None, None, None])
-    loss.backward()
-    return [loss.detach()]
 
 
 @loop("an inner step, and through it")
@@ -521,7 +475,6 @@ def around(manager: Callable[[], Any]) -> Loop:
 
 
 LOOPS["save_on_cpu around"] = around(torch.autograd.graph.save_on_cpu)
-LOOPS["a generator that is forked"] = around(torch.random.fork_rng)
 LOOPS["detect_anomaly"] = around(lambda: torch.autograd.set_detect_anomaly(True))
 LOOPS["a profiler"] = around(lambda: torch.profiler.profile(profile_memory=True))
 

@@ -102,17 +102,6 @@ def test_a_pool_of_the_ideal_size_shows_what_had_no_hole() -> None:
     assert all(right <= frame.get_x() for found in boxes(axes).values() for _, right, _, _ in found)
 
 
-def test_ideal_pool_and_tries_are_written_on_it() -> None:
-    titles = [axes.get_title(loc="left") for axes in drawn().axes]
-    assert titles[4:] == [
-        "best left: 548.9 MiB, +16.7 %, 31 tries",
-        "best right: 515.1 MiB, +9.54 %, 2 tries",
-        "first left: 530.3 MiB, +12.8 %, 5 tries",
-        "planned (fixed addresses): 470.2 MiB, the ideal",
-    ]
-    assert titles[3] == "alive: 470.2 MiB at most, the ideal"
-
-
 def test_a_trace_without_steps_counts_events() -> None:
     events = not_monotone()
     assert list(moments(events)) == list(range(9))

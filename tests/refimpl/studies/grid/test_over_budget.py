@@ -22,7 +22,6 @@ from refimpl.studies.grid.over_budget import (
     best,
     budgets_between,
     distance,
-    findings,
     gain,
     picture,
     round_ticks,
@@ -167,12 +166,6 @@ def test_lines_are_named_and_step_where_a_budget_begins_and_where_a_bound_ends()
     assert axes.get_ylim()[0] < 1
     left = axes.get_window_extent().x0
     assert all(text.get_window_extent().x0 >= left for text in axes.texts), "a name is over the axis"
-
-
-def test_combined_alone_has_nothing_to_be_compared_with() -> None:
-    (needs, distance) = findings(dataclasses.replace(CURVES, groups={}))
-    assert needs.startswith("One step alone needs") and lacks(distance, "combined 1.092 ×") == []
-    assert "best setup" not in distance
 
 
 def test_names_that_begin_at_one_place_are_apart_and_a_ninth_line_is_in_the_table_alone() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from refimpl.studies.grid.grid import study
-from refimpl.studies.grid.rows import GridPoint
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command
 
@@ -112,16 +111,6 @@ def test_a_module_that_raises_is_a_row_and_the_others_are_planned(
 def test_a_budget_that_makes_no_sense_is_a_row_that_says_so(budget: str) -> None:
     (row,) = study(["lenet"], ["baseline"], budgets=[budget], batches=[2])
     assert row["fits"] is None and lacks(row["why"], budget) == [] and row["seconds"] is None
-
-
-@pytest.mark.parametrize(
-    ("field", "name", "near"),
-    [("network", "nolenet", "lenet"), ("setup", "vdnn-al", "vdnn-all"), ("machine", "titan-y", "titan-x"),
-     ("setup", "vdnn-all ofload=all", "offload")],
-)  # fmt: skip
-def test_an_unknown_name_is_a_row_that_offers_the_nearest(field: str, name: str, near: str) -> None:
-    (row,) = study(wanted=[GridPoint("lenet", "baseline", "titan-x", batch=2)._replace(**{field: name})])  # type: ignore[arg-type]
-    assert row["fits"] is None and lacks(row["why"], near) == []
 
 
 @pytest.mark.parametrize("out", ["/dev/full", "no_such_folder/rows"])
