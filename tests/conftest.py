@@ -25,6 +25,15 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.g
 for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
+# macOS has no packages of CUDA's, which these files import.
+try:
+    import cuda.bindings  # noqa: F401
+except ImportError:
+    collect_ignore = [
+        "kernels/emulated/test_images.py", "kernels/emulated/test_unwritten.py", "kernels/test_machine_code.py",
+        "refimpl/backend/test_cuda_calls.py",
+    ]  # fmt: skip
+
 # What is imported and collected is kept to the end, so it is not searched for garbage meanwhile.
 gc.disable()
 
