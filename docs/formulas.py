@@ -21,14 +21,14 @@ SAME = (
 POINTS = 12  #: as large as the page's text
 
 
-def svg(tex: str) -> str:
+def svg(tex: str, points: float = POINTS) -> str:
     """The formula as an inline SVG in the page's own colour, on its baseline; it is read aloud as TeX."""
     text = " ".join(tex.split())
     for pattern, other in SAME:
         text = re.sub(pattern, other, text)
     out = io.StringIO()
     with rc_context({"svg.fonttype": "path", "svg.hashsalt": tex, "mathtext.fontset": "cm"}):
-        depth = mathtext.math_to_image(f"${text}$", out, prop=FontProperties(size=POINTS), dpi=72, format="svg")
+        depth = mathtext.math_to_image(f"${text}$", out, prop=FontProperties(size=points), dpi=72, format="svg")
     picture = out.getvalue()
     picture = picture[picture.index("<svg ") :]
     picture = re.sub(r"<metadata>.*?</metadata>", "", picture, flags=re.DOTALL)
@@ -48,5 +48,5 @@ def visit_inline(translator: Any, node: Any) -> None:
 def visit_block(translator: Any, node: Any) -> None:
     from docutils.nodes import SkipNode
 
-    translator.body.append(f'<div class="math block">{svg(node.astext())}</div>\n')
+    translator.body.append(f'<div class="math block">{svg(node.astext(), 1.25 * POINTS)}</div>\n')
     raise SkipNode

@@ -167,6 +167,7 @@ def lab_page(path: Path) -> str:
         parts.append(f"## {names[0].partition(': ')[0]}")
         parts += [f"`{command}`" for command in (name.partition(": ")[2] for name in names) if command]
         parts += [f"```text\n{body}\n```" if re.search(r"\S {3,}\S", body) else body, *([after] if after else ())]
+    parts = [re.sub(r"(?<![`/\w])docs/([\w/-]+\.md)", r"[docs/\1](/\1)", part) for part in parts]
     return "\n\n".join([*parts, f"The file to fill in: [{path.name}](../../../../tutorials/labs/{path.name}).\n"])
 
 
