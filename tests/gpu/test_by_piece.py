@@ -61,16 +61,14 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(
     assert run("quick", tmp_path) == 0 and ran[3:] == ["wrong", "right", "long", "last"]  # other code
 
 
+QUICK = {"copies": "copies", "relu": "plain kernels: relu", "bits": "bits: vdnnpp", "network": "lenet", "gemm": "gemm"}
+
+
 @pytest.mark.emulated
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("part", "only"),
-    [
-        *(("quick", name) for name in ("copies", "plain kernels: relu", "bits: vdnnpp", "lenet", "gemm")),
-        ("bench", "gemm"), ("papers", "vdnnpp"),
-    ],
-)  # fmt: skip
-def test_each_part_runs(part: str, only: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("piece", [*QUICK, "bench", "papers"])
+def test_each_part_runs(piece: str, tmp_path: Path) -> None:
+    part, only = ("quick", QUICK[piece]) if piece in QUICK else (piece, {"bench": "gemm", "papers": "vdnnpp"}[piece])
     assert run(part, tmp_path, only) == 0
     found = rows(tmp_path)
     assert found and all(row["part"] == part and row["failed"] is None for row in found)
