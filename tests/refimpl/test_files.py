@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from refimpl import files
 from refimpl.files import refuse_unwritable, replacing
 
 
@@ -45,6 +46,7 @@ def test_a_symbolic_link_stays_and_its_target_is_replaced(tmp_path: Path) -> Non
     assert sorted(os.listdir(tmp_path / "below")) == ["link", "nothing yet"]
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes that are files")
 def test_what_is_not_a_regular_file_is_refused_and_stays(tmp_path: Path) -> None:
     pipe, loop = tmp_path / "pipe", tmp_path / "loop"
     os.mkfifo(pipe)
@@ -109,7 +111,7 @@ with replacing(sys.argv[1]) as file:
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no locks, so temporary files stay")
+@pytest.mark.skipif(files.fcntl is None, reason="no locks, so temporary files stay")
 def test_what_a_killed_process_left_is_deleted_and_what_a_running_one_writes_is_not(tmp_path: Path) -> None:
     path = tmp_path / "file"
     subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)

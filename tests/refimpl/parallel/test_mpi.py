@@ -23,6 +23,8 @@ from tests.messages import lacks, raises_naming
 from tests.refimpl.backend.ranks import contract
 from tests.refimpl.parallel import stand_in_mpi
 
+linux = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the guard needs Linux's pidfd_open")
+
 
 class Guard:
     """In place of the guard's process: what it was started with and told."""
@@ -94,6 +96,7 @@ def test_processes_keep_the_contract(size: int, guards: list[Guard], monkeypatch
     assert as_ranks(size, work, monkeypatch) == [(rank, size) for rank in range(size)]
 
 
+@linux
 def test_the_first_rank_starts_the_guard_and_all_is_tidy_at_the_end(
     guards: list[Guard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +138,7 @@ def test_a_signal_is_noted_and_the_third_one_is_raised(
     assert as_ranks(1, work, monkeypatch) == [None]
 
 
+@linux
 @pytest.mark.usefixtures("guards", "quickly")
 def test_a_rank_that_fails_while_it_prepares_stops_the_others_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one waits for its own work; the third one has done it, and waits for the others."""
@@ -183,6 +187,7 @@ def test_ctrl_c_before_the_first_iteration_is_raised_at_once_and_told(
     assert isinstance(second, RankFailed) and (second.rank, second.status) == (0, 130)
 
 
+@linux
 @pytest.mark.usefixtures("guards")
 @pytest.mark.parametrize("guarded", [True, False])
 def test_a_rank_that_aborts_says_why(

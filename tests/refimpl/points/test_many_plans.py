@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from refimpl import files
 from refimpl.points.many_plans import Row, RowsError, answers, kept, read
 from tests.messages import raises_naming
 
@@ -110,6 +111,7 @@ def test_a_row_of_a_file_that_changes_meanwhile_is_not_kept(tmp_path: Path) -> N
     assert read(out)[0] == {}
 
 
+@pytest.mark.skipif(files.fcntl is None, reason="no locks of files")
 def test_one_process_writes_a_file_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "rows"
     with kept(path) as (_, keep):
