@@ -7,21 +7,14 @@ Numba and NumPy alone: copy them into a file of yours, with those of `index`, an
 
     conv_forward[(y.size + 255) // 256, 256](x, w, y, (1, 1), (0, 0))
 
-on a GPU, or without one in Numba's simulator (NUMBA_ENABLE_CUDASIM=1).  The functions run on the device of their
-arrays: NumPy's on the CPU, device arrays on the GPU.
+on a GPU, or without one in Numba's simulator (NUMBA_ENABLE_CUDASIM=1).  Functions run where their arrays are.
 
-    conv         grouped: with groups and dilation      pool         maximum and average; pool_to: to a given size
-                                                        pool_position: the maximum, kept as positions
-    relu_sign: relu, kept as bits
-    fc           relu         lrn          batchnorm    softmax      dropout    sgd: the optimiser's step
-    concat       join (and fork)                        elementwise  fill, copy, axpy
-    layernorm    rmsnorm      attention    scores, mix: its probabilities as a map, in two layers
-    embedding    position     rotary       prepend: of tokens                      adamw, clip: of gradients
-    mul          scale        upsample     drop_path    take         pad           channel_shuffle, permute_channels
-    gelu         silu         hardswish    sigmoid      hardsigmoid  tanh          leaky_relu
-    mean_loss    pixel_softmax                          other losses; pieces: the latter with the product before it
-    run          launching a plain kernel               index        where an element is
-    copies       between the device and the host        rungs        plain or fast
+    conv, grouped (and with dilation)     pool, pool_to (a given size), pool_position (kept as positions)     concat
+    fc, relu, relu_sign (kept as bits), lrn, batchnorm, softmax, dropout     join (and fork)     sgd, adamw, clip
+    layernorm, rmsnorm, attention, scores and mix (its probabilities as a map)    embedding, position, rotary, prepend
+    mul, scale, upsample, drop_path, take, pad, channel_shuffle, permute_channels   mean_loss, pixel_softmax, pieces
+    gelu, silu, hardswish, sigmoid, hardsigmoid, tanh, leaky_relu, elementwise (fill, copy, axpy)
+    run: launching one    index: of elements, larger of two    copies: device and host    rungs: plain or fast
 
     fast         many of the same functions with the kernels that a GPU wants; in fast/cpu those of a processor
     checks       arguments, shapes, and the reference in NumPy

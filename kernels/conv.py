@@ -10,6 +10,8 @@ Rungs:
     kernels.fast.cpu.vector_direct     for a processor: channels side by side, a vector of filters at a time
 """
 
+from importlib import import_module
+
 import numpy as np
 from numba import cuda
 
@@ -102,9 +104,7 @@ def forward(x, w, b, y, stride=(1, 1), pad=(0, 0), dilation=(1, 1), algorithm=No
     if x.shape[1] == w.shape[1] and dilation == (1, 1):
         run(conv_forward, size(y), x, w, y, stride, pad[:2], stream=stream)
     else:
-        from kernels import grouped
-
-        grouped.forward(x, w, y, stride, pad[:2], dilation, stream)
+        import_module("kernels.grouped").forward(x, w, y, stride, pad[:2], dilation, stream)
     if b is not None:
         add_bias(b, y, stream)
 
@@ -113,18 +113,14 @@ def backward_data(dy, w, dx, stride=(1, 1), pad=(0, 0), dilation=(1, 1), algorit
     if dx.shape[1] == w.shape[1] and dilation == (1, 1):
         run(conv_backward_data, size(dx), dy, w, dx, stride, pad[:2], stream=stream)
     else:
-        from kernels import grouped
-
-        grouped.backward_data(dy, w, dx, stride, pad[:2], dilation, stream)
+        import_module("kernels.grouped").backward_data(dy, w, dx, stride, pad[:2], dilation, stream)
 
 
 def backward_filter(x, dy, dw, stride=(1, 1), pad=(0, 0), dilation=(1, 1), algorithm=None, workspace=None, stream=None):
     if x.shape[1] == dw.shape[1] and dilation == (1, 1):
         run(conv_backward_filter, size(dw), x, dy, dw, stride, pad[:2], stream=stream)
     else:
-        from kernels import grouped
-
-        grouped.backward_filter(x, dy, dw, stride, pad[:2], dilation, stream)
+        import_module("kernels.grouped").backward_filter(x, dy, dw, stride, pad[:2], dilation, stream)
 
 
 def add_bias(b, y, stream=None):

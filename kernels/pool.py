@@ -7,6 +7,9 @@ Rungs:
     kernels.fast.pool    backward asks each input which windows have it; for a processor, a map a thread
 """
 
+import math
+from importlib import import_module
+
 import numpy as np
 from numba import cuda
 
@@ -27,7 +30,7 @@ def pool_max_forward(x, y, window, stride, pad):
         for h in range(larger(top, 0), smaller(top + window[0], x.shape[2])):
             for w in range(larger(left, 0), smaller(left + window[1], x.shape[3])):
                 value = x[n, c, h, w]
-                if value > largest or value != value:  # NaN wins, although nothing compares with it
+                if value > largest or math.isnan(value):  # NaN wins, although nothing compares with it
                     largest = value
         y[n, c, p, q] = largest
 
@@ -119,12 +122,8 @@ def backward(x, y, dy, dx, *, window, stride, pad=(0, 0), mode="max", ceil=False
 
 
 def forward_to(x, y, *, out, mode="average", stream=None):
-    from kernels import pool_to
-
-    pool_to.forward(x, y, mode, stream)
+    import_module("kernels.pool_to").forward(x, y, mode, stream)
 
 
 def backward_to(x, y, dy, dx, *, out, mode="average", stream=None):
-    from kernels import pool_to
-
-    pool_to.backward(x, y, dy, dx, mode, stream)
+    import_module("kernels.pool_to").backward(x, y, dy, dx, mode, stream)

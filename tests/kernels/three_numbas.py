@@ -14,12 +14,15 @@ import pickle
 import sys
 import warnings
 from collections.abc import Callable
+from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
+
+import kernels
 
 PACKAGES = ("numba-cuda", "numba-cuda-mlir", "numba")
 
@@ -35,6 +38,7 @@ class OnDevice:
             return OnDevice(self.cuda, name)
         function: Callable[..., None] = getattr(importlib.import_module(f"kernels.{self.family}"), name)
 
+        @wraps(function)
         def call(*given: Any, **named: Any) -> None:
             there: dict[int, tuple[np.ndarray, Any]] = {}
 
@@ -54,14 +58,16 @@ class OnDevice:
 
 def main(package: str, path: Path) -> int:
     """The exit status: 1 if an operation fails, differs from NumPy, or has other bits than another Numba's."""
+    real = cuda = importlib.import_module("numba.cuda")
     if package == "numba-cuda-mlir":  # as if each plain file imported it in place of numba.cuda
-        from numba_cuda_mlir import cuda
-
-        numba.cuda = cuda
-    from numba import cuda
-
+        cuda = numba.cuda = importlib.import_module("numba_cuda_mlir.cuda")
+    for file in Path(kernels.__file__).parent.glob("*.py"):
+        importlib.import_module(f"kernels.{file.stem}" if file.stem != "__init__" else "kernels")
+    numba.cuda = real
+    from tests.kernels import operations
     from tests.kernels.operations import NUMPY, OPERATIONS, Draw
 
+    operations.PLAIN = OnDevice(cuda)  # type: ignore[assignment]  # some operations compare with plain kernels
     before: dict[str, dict[str, Any]] = pickle.loads(path.read_bytes()) if path.exists() else {}
     found, failed = {}, []
     for operation, carry_out in OPERATIONS.items():
@@ -76,9 +82,9 @@ def main(package: str, path: Path) -> int:
             found[operation] = [np.where(np.isnan(array), np.nan, array).tobytes() for array in got]
     modules = [sys.modules[name] for name in sys.modules if name.startswith("kernels.") and name.count(".") == 1]
     known = {each for module in modules for each in vars(module).values() if hasattr(each, "py_func")}
-    kernels = [each for each in known if not each.targetoptions.get("device")]
-    run = [each for each in kernels if each.overloads]
-    print(f"{package} {version(package)}: {len(run)} of {len(kernels)} plain kernels run, {len(found)} of "
+    plain = [each for each in known if not each.targetoptions.get("device")]
+    run = [each for each in plain if each.overloads]
+    print(f"{package} {version(package)}: {len(run)} of {len(plain)} plain kernels run, {len(found)} of "
           f"{len(OPERATIONS)} operations are NumPy's", *failed, sep="\n    ")  # fmt: skip
     for other, bits in before.items():
         apart = [operation for operation in found if operation in bits and found[operation] != bits[operation]]

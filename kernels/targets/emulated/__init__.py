@@ -68,7 +68,7 @@ def start(races: str | None = None) -> None:
     global _driver, _races
     if _driver is None:
         from kernels.targets import private
-        from kernels.targets.emulated.unwritten import filled
+        from kernels.targets.emulated import unwritten
 
         library = _load()
         library.emulated_finding.restype = ctypes.c_char_p
@@ -76,7 +76,7 @@ def start(races: str | None = None) -> None:
         library.emulated_kernel_seconds.restype = ctypes.c_double
         library.emulated_executed.restype = ctypes.c_uint64
         _driver = library
-        private.watch_numba(filled, register)
+        private.watch_numba(lambda module: unwritten.filled(module), register)
         private.watch_mlir(register)
         name, _, seed = (os.environ.get("REFIMPL_ORDER") or "late").partition(":")
         order(name, seed or 0)

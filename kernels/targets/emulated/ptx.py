@@ -128,6 +128,9 @@ def parse(ptx: str) -> PtxModule:
         functions[name] = function
     constants = re.findall(r"\.(?:global|const)\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[\d+\]\s*=\s*\{([^}]*)\}", text)
     tables = {name: (int(alignment), values) for alignment, name, values in constants}
+    for alignment, kind, name in re.findall(r"\.global\s+\.align\s+(\d+)\s+\.(\w+)\s+([\w$]+);", text):
+        if text.count(name) > 1:  # MLIR's code of an error, which no kernel without an error writes
+            tables[name] = int(alignment), ", ".join("0" * (BITS[kind] // 8))
     return PtxModule(functions, shared, shared_bytes, dynamic, tables, local_bytes)
 
 
