@@ -245,7 +245,7 @@ def path_of_the_course() -> list[Path]:
     return [TUTORIALS / row for row in rows]
 
 
-CELLS, WORDS = 105, 3600  #: of a notebook at most: two sittings
+CELLS, WORDS = 80, 3000  #: of a notebook at most: two sittings
 TIME = re.compile(r"Time:\*.*\b\d+ (s|seconds|minutes)\b.*\(2 cores, shared\)")
 
 

@@ -76,6 +76,7 @@ def run(options: argparse.Namespace) -> int:
 
 def picture(options: argparse.Namespace) -> int:
     """Memory over time and the streams, in one picture."""
+    from refimpl.names.largest_batch import unlimited_baseline
     from refimpl.report import style
     from refimpl.report.what_happens import what_happens_picture
 
@@ -83,7 +84,7 @@ def picture(options: argparse.Namespace) -> int:
         raise Fail("--against compares on a page: leave it out, or write a page with --out view.html")
     path = writable("--out", options.out)
     program = resolve.program(options)
-    style.save(what_happens_picture(program), path)
+    style.save(what_happens_picture(program, unlimited_baseline(program.network, program.machine)), path)
     say(f"{path}: {title(program)}")
     resolve.say_share(options, program.network, program.machine)
     return DONE

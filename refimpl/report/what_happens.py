@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from refimpl.machine import Timeline
-from refimpl.names.largest_batch import unlimited_baseline
 from refimpl.planner import Program
 from refimpl.report import style
 from refimpl.report.figures import memory_curve, title
@@ -31,9 +30,8 @@ MEANING = {
 }
 
 
-def what_happens_picture(program: Program) -> Figure:
-    """Memory over time with and without the policy, and below it the program's streams."""
-    kept = unlimited_baseline(program.network, program.machine)
+def what_happens_picture(program: Program, kept: Program) -> Figure:
+    """Memory over time of a program and of one that keeps every map, and below it the first one's streams."""
     timeline, unhindered = program.simulate(), kept.simulate()
     end = max(timeline.seconds, unhindered.seconds)
     head = title(program, timeline)
