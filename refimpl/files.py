@@ -13,15 +13,16 @@ import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from refimpl.text import naming
 
 try:
-    import fcntl
+    fcntl: Any = import_module("fcntl")
 except ImportError:  # Windows, where temporary files of killed processes stay
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None
 
 NAME_BYTES = 200  #: of the target's name that a temporary file's name repeats; file systems allow 255 in all
 

@@ -77,7 +77,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / name, tree)
     command = [
         sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--no-build-isolation", "--no-compile",
-        "--target", target, ".",
+        "--target", str(target), ".",
     ]  # fmt: skip
     made = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
