@@ -137,14 +137,14 @@ def test_the_page_says_what_six_faults_are_told(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_is_lacking_to_build_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(c_compiler, "system", lambda: "Linux")
     monkeypatch.setattr(c_compiler, "_compiler", lambda: None)
     assert not lacks(c_compiler.why_not() or "", "apt install gcc", "clang")
     with raises_naming(c_compiler.NoCompiler, "apt install gcc"):
         c_compiler.kernel("fill", "int main;", races=False)
     monkeypatch.setattr(c_compiler, "_compiler", lambda: "/usr/bin/cc")
     assert c_compiler.why_not() is None
-    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(c_compiler, "system", lambda: "Darwin")
     assert not lacks(c_compiler.why_not() or "", "libcuda.so.1", "Linux")
 
 
