@@ -29,7 +29,7 @@ def pool_max_forward(x, y, window, stride, pad):
         for h in range(larger(top, 0), smaller(top + window[0], x.shape[2])):
             for w in range(larger(left, 0), smaller(left + window[1], x.shape[3])):
                 value = x[n, c, h, w]
-                if value > largest or value != value:  # NaN wins, although nothing compares with it
+                if value > largest or not value == value:  # NaN wins, although nothing compares with it
                     largest = value
         y[n, c, p, q] = largest
 

@@ -40,11 +40,11 @@ def pool_position_forward(x, y, positions, window, stride, pad, without):
             for h in range(larger(top, 0), smaller(top + window[0], x.shape[2])):
                 for w in range(larger(left, 0), smaller(left + window[1], x.shape[3])):
                     value = x[n, c, h, w]
-                    if position < 0 or value > largest or value != value:  # NaN wins
+                    if position < 0 or value > largest or not value == value:  # NaN wins
                         largest = value
                         position = (h - top) * window[1] + w - left
             y[n, c, p, q] = largest
-            if largest != largest or largest == without:
+            if not largest == largest or largest == without:
                 position = NONE
             packed += position << (8 * (output % 4))
         positions[n, c, k] = packed

@@ -37,7 +37,7 @@ def pool_to_max_forward(x, y):
         for h in range(begin(p, y.shape[2], x.shape[2]), end(p, y.shape[2], x.shape[2])):
             for w in range(begin(q, y.shape[3], x.shape[3]), end(q, y.shape[3], x.shape[3])):
                 value = x[n, c, h, w]
-                if value > largest or value != value:  # NaN wins, although nothing compares with it
+                if value > largest or not value == value:  # NaN wins, although nothing compares with it
                     largest = value
         y[n, c, p, q] = largest
 

@@ -71,8 +71,8 @@ FAULTS = (
     Fault(
         "a pooling by position after a ReLU hands on gradients that the ReLU stops",
         "kernels/pool_position.py",
-        "if largest != largest or largest == without:",
-        "if largest != largest:",
+        "if not largest == largest or largest == without:",
+        "if not largest == largest:",
         "tests/kernels/test_plain.py -k pool_position",
     ),
     Fault(
