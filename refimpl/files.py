@@ -13,16 +13,16 @@ import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from refimpl.text import naming
 
 try:
-    fcntl: Any = import_module("fcntl")
+    import fcntl
 except ImportError:  # Windows, where temporary files of killed processes stay
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]
+LOCKS = fcntl is not None
 
 NAME_BYTES = 200  #: of the target's name that a temporary file's name repeats; file systems allow 255 in all
 
@@ -45,7 +45,7 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
                     os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
                 file.flush()
                 os.fsync(file.fileno())
-                if fcntl is None:
+                if not LOCKS:
                     file.close()  # Windows renames no open file
                 os.replace(temporary, target)
         finally:
@@ -97,7 +97,7 @@ def _temporary(target: Path) -> tuple[Path, BinaryIO]:
             file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), "w+b")
         except OSError as error:
             raise OSError(error.errno, error.strerror) from None  # without a name that the user has not given
-        if fcntl is None:
+        if not LOCKS:
             return path, file
         with suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -108,7 +108,7 @@ def _temporary(target: Path) -> tuple[Path, BinaryIO]:
 
 def _delete_orphans(target: Path) -> None:
     """Delete the target's temporary files that no process has locked."""
-    if fcntl is None:
+    if not LOCKS:
         return
     ours = re.compile(re.escape(_prefix(target)) + r"[0-9a-f]{8}\.tmp")
     with suppress(OSError):

@@ -19,7 +19,10 @@ from packaging.utils import canonicalize_name
 KINDS = {
     "macOS, ARM": (["macosx_12_0_arm64"], "darwin Darwin arm64"),
     "Windows, x86-64": (["win_amd64"], "win32 Windows AMD64"),
-    "Linux, ARM": ([f"manylinux_2_{minor}_aarch64" for minor in range(28, 16, -1)], "linux Linux aarch64"),
+    "Linux, ARM": (
+        ["manylinux2014_aarch64", *(f"manylinux_2_{minor}_aarch64" for minor in range(28, 16, -1))],
+        "linux Linux aarch64",
+    ),
     "macOS, Intel": (["macosx_12_0_x86_64"], "darwin Darwin x86_64"),
 }
 PYTHONS = ("3.10", "3.13")

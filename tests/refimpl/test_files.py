@@ -111,7 +111,7 @@ with replacing(sys.argv[1]) as file:
 """
 
 
-@pytest.mark.skipif(files.fcntl is None, reason="no locks, so temporary files stay")
+@pytest.mark.skipif(not files.LOCKS, reason="no locks, so temporary files stay")
 def test_what_a_killed_process_left_is_deleted_and_what_a_running_one_writes_is_not(tmp_path: Path) -> None:
     path = tmp_path / "file"
     subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)

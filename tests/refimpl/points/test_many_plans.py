@@ -111,7 +111,7 @@ def test_a_row_of_a_file_that_changes_meanwhile_is_not_kept(tmp_path: Path) -> N
     assert read(out)[0] == {}
 
 
-@pytest.mark.skipif(files.fcntl is None, reason="no locks of files")
+@pytest.mark.skipif(not files.LOCKS, reason="no locks of files")
 def test_one_process_writes_a_file_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "rows"
     with kept(path) as (_, keep):
