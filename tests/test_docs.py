@@ -433,7 +433,7 @@ def test_the_readmes_table_the_pictures_the_demo_and_the_tour_agree(capsys: pyte
     assert re.findall(r"iteration .* (\d\.\d\d) × the baseline's", of_vdnn) == [table["vDNN"]]
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_what_a_decoder_holds_is_what_others_measured_on_a_gpu() -> None:
     pytest.importorskip("torch")
     rivals = script("rivals")

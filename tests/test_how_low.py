@@ -17,7 +17,7 @@ how_low = script("how_low")
 STORED = read(how_low.ROWS, fault)[0].values()
 
 
-@pytest.mark.slow
+@pytest.mark.matrix  # half a minute of plans, for rows that are stored
 def test_the_page_and_the_picture_are_what_the_command_makes_of_its_rows() -> None:
     rows = how_low.Rows(STORED)
     page = how_low.PAGE.read_text(encoding="utf-8")
