@@ -39,13 +39,17 @@ def what_happens_picture(program: Program, kept: Program) -> Figure:
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 0.6 + 0.3 * len(timeline.streams)))
         _memory(upper, kept, unhindered, style.VERMILION, "every map stays on the GPU")
         _memory(upper, program, timeline, style.BLUE, f"with {program.setup.name}")
-        style.limit(upper, program.budget, color=style.INK)
-        upper.text(0, program.budget, f" the GPU has {size(program.budget)}", va="bottom", fontsize=8)
-        style.byte_axis(upper, max(kept.peak_bytes, program.budget), "memory in use")
+        most = kept.peak_bytes
+        if program.budget <= 1.6 * most:  # else the curves would be on the floor
+            most = max(most, program.budget)
+            style.limit(upper, program.budget, color=style.INK)
+            upper.text(0, program.budget, f" the GPU has {size(program.budget)}", va="bottom", fontsize=8)
+        style.byte_axis(upper, most, "memory in use")
         found = bars(program, timeline)
         lanes(lower, timeline.streams, found, 0.0, end)
-        style.in_units(lower.xaxis, 1.0)
-        lower.set_xlabel("seconds since the iteration began")
+        unit, name = style.time_unit(end)
+        style.in_units(lower.xaxis, unit)
+        lower.set_xlabel(f"time since the iteration began ({name})")
         _mark_turn(upper, lower, program, timeline)
         names = [kind for kind in MEANING if any(bar.what == kind for bar in found)]
         style.legend(figure, {MEANING[kind]: style.WORK_STYLE[kind] for kind in names}, [MEANING[one] for one in names])

@@ -49,7 +49,7 @@ FIELDS = {
     "largest": "whether that is the largest batch tried that fits; of a search, its setup that needs least memory",
     "version": "of this package",
     "fits": "whether there is a program; empty where the question itself was refused",
-    "why": "where there is none, one line that says why; of a largest batch, what limits it if that is not memory",
+    "why": "one line: why there is no program; of a largest batch, what limits it if that is not memory",
     "budget_bytes": "the limit", "least_bytes": "the least budget tried that fits, where it was asked for",
     "pool_bytes": "the part of it that the program's blocks may use",
     "peak_bytes": "the most that they use", "resident_bytes": "of weights, gradients and states, all the time",
