@@ -1,54 +1,62 @@
-"""The options of the labs' tests, and the points: a test is a criterion, and says what it is worth.
+"""The options of the labs' tests, what they are given, and the mark.
 
-    pytest tutorials/labs/test_a3.py                                    the lab's own file, filled in
-    pytest tutorials/labs/test_a3.py --submission mine.py               another file
-    pytest tutorials/labs/test_a3.py --submission mine.py --seed 123    cases that the student has not seen
-
-`@pytest.mark.points(30)` is what a criterion is worth; the fixture `award` takes the share that was reached, and why.
+pytest tutorials/labs/test_a3.py -x                                 the lab's own file, filled in, step by step
+pytest tutorials/labs/test_a3.py --submission mine.py --seed 7      another file, other cases
+pytest tutorials/labs/test_a3.py --class DIR --csv marks.csv        every file of a folder (`classroom.py`)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from refimpl.cli.parser import error_line
-from refimpl.planner import Setup
+from refimpl.planner import Program
+from refimpl.planner.loop import Planner
 from refimpl.text import RefimplError
-from tutorials.labs.cases import cases
-from tutorials.labs.checks import Planned, planned, setup_of
-
-PASS_MARK = 60
-Award = Callable[[float, str], None]
+from tutorials.labs import classroom
+from tutorials.labs.curve import PASS_MARK, Mark
+from tutorials.labs.lab import Case, Lab, Measured, machine
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--submission", metavar="FILE", help="the file to test (default: the lab's own)")
-    parser.addoption("--seed", type=int, default=1, metavar="N", help="of the cases (default: those of everybody)")
+    group = parser.getgroup("labs")
+    group.addoption("--submission", metavar="FILE", help="the file to test (default: the lab's own)")
+    group.addoption("--seed", default="1", metavar="TEXT", help="of the cases: a number, a name (default: everybody's)")
+    group.addoption("--class", dest="class_of", metavar="DIR", help="test every submission of a folder")
+    group.addoption("--csv", metavar="FILE", help="with --class: a row for each student and lab")
+    group.addoption("--limit", type=float, default=120, metavar="S", help="with --class: seconds of one submission")
+    group.addoption("--gradescope", metavar="FILE", help="write the mark as Gradescope reads it")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     given = config.getoption("--submission")
     if given and not (config.invocation_params.dir / given).is_file():
         raise pytest.UsageError(f"--submission {given}: there is no such file")
-    if config.option.tbstyle == "auto":  # `Points` says what failed, a line for each criterion
+    if config.option.tbstyle == "auto":  # a line for each test says what to do
         config.option.tbstyle, config.option.reportchars = "no", ""
-    config.pluginmanager.register(Points(config))
+    config.pluginmanager.register(Marks(config))
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    item.user_properties += [("of", mark.args[0]) for mark in item.iter_markers("points")]
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """With --class: the tests are run once for each submission, each in a process of its own."""
+    if session.config.getoption("class_of") is None:
+        return None
+    classroom.run(session)
+    return True
 
 
 def submission_of(config: pytest.Config, tests: Path) -> Path:
     """The file that a lab's tests are run on."""
     if given := config.getoption("--submission"):
         return Path(config.invocation_params.dir / given)
-    return next(Path(__file__).parent.glob(f"{tests.stem.removeprefix('test_')}_*.py"))
+    return next(tests.parent.glob(f"{tests.stem.removeprefix('test_')}_*.py"))
+
+
+# -- what tests are given ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -57,41 +65,71 @@ def submission(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="session")
-def seed(request: pytest.FixtureRequest) -> int:
-    return int(request.config.getoption("--seed"))
+def seed(request: pytest.FixtureRequest) -> str:
+    return str(request.config.getoption("--seed"))
 
 
-@pytest.fixture(scope="class")
-def setup(request: pytest.FixtureRequest, submission: Path) -> Setup:
-    """The setup of a lab of modules, with the submission's; an error of its file is one line."""
+@pytest.fixture(scope="module")
+def modules(request: pytest.FixtureRequest, submission: Path) -> dict[str, Any]:
+    """What the submission puts into the lab's slots; an error of its file is one line."""
     try:
-        return setup_of(submission, request.cls.lab)
+        return lab_of(request).modules(submission)
     except RefimplError as error:
         pytest.fail(error_line(error), pytrace=False)
 
 
-@pytest.fixture(scope="class")
-def plans(request: pytest.FixtureRequest, setup: Setup, seed: int) -> list[Planned]:
-    """The submission's plan of every case."""
-    return [planned(setup, request.cls.lab, case) for case in cases(request.cls.lab, seed)]
+@pytest.fixture(scope="module")
+def measured(request: pytest.FixtureRequest, modules: dict[str, Any], submission: Path, seed: str) -> list[Measured]:
+    """What the submission reaches in each case of the seed."""
+    lab = lab_of(request)
+    return [lab.measured(case, modules, submission) for case in lab.cases(seed)]
 
 
 @pytest.fixture
-def award(request: pytest.FixtureRequest) -> Award:
-    """Give a criterion's points: a share of what it is worth, from 0 to 1, with a line that says why."""
-    of = request.node.get_closest_marker("points").args[0]
+def planned(request: pytest.FixtureRequest, modules: dict[str, Any]) -> Callable[..., Program]:
+    """`planned("tiny-vgg", 16, budget, around="SETUP")`: a proved program of the submission."""
 
-    def give(share: float, why: str) -> None:
-        points = int(of * share + 1e-9)
-        request.node.user_properties += [("points", points), ("why", why)]
-        if points < of:
-            pytest.fail(why, pytrace=False)
+    def made(network: str, batch: int, budget: int | None = None, around: str = "SETUP") -> Program:
+        program = lab_of(request).planned(Case("", network, batch, around=around), modules, budget)
+        program.verify()
+        return program
+
+    return made
+
+
+@pytest.fixture
+def asked(request: pytest.FixtureRequest, modules: dict[str, Any]) -> Callable[..., Planner]:
+    """`asked("tiny-vgg", 16, budget)`: a planner that has bound the submission: `.context`, `.offload`, `.liveness` …"""
+
+    def bound(network: str, batch: int, budget: int | None = None, around: str = "SETUP") -> Planner:
+        case, lab = Case("", network, batch, around=around), lab_of(request)
+        return Planner(case.built, lab.around[around].replace(**modules), machine(), budget or case.budget)
+
+    return bound
+
+
+def lab_of(request: pytest.FixtureRequest) -> Lab:
+    found: Lab = request.module.LAB
+    return found
+
+
+@pytest.fixture
+def marked(request: pytest.FixtureRequest) -> Callable[[Mark], None]:
+    """Give the mark; a test that gives less than a pass fails."""
+
+    def give(mark: Mark) -> None:
+        request.node.user_properties += [("mark", mark.value), ("lines", mark.lines())]
+        if mark.value < PASS_MARK:
+            pytest.fail(mark.lines()[min(1, len(mark.lines()) - 1)], pytrace=False)
 
     return give
 
 
-class Points:
-    """Shows the points at the end."""
+# -- what is shown -----------------------------------------------------------------------------------------------------
+
+
+class Marks:
+    """Shows at the end what each test that failed asks for, and the mark."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -102,27 +140,27 @@ class Points:
             self.reports.append(report)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        for file, reports in groupby(self.reports, key=lambda report: report.nodeid.partition("::")[0]):
-            terminalreporter.section(f"points of {Path(file).stem.removeprefix('test_').upper()}")
-            points = most = 0
-            said = ""
-            for report in reports:
-                found: dict[str, Any] = {"points": 0, "of": 0, "why": reason(report)}
-                got, of, why = (dict(found, **dict(report.user_properties))[name] for name in found)
-                points, most = points + got, most + of * (not report.skipped)
-                name = report.nodeid.rpartition("::test_")[2].replace("_", " ")
-                terminalreporter.write_line(f"{name:<11} {got:>3} of {of:<3} {why if why != said else '(as above)'}")
+        said = ""
+        for report in self.reports:
+            name = report.nodeid.rpartition("::test_")[2].replace("_", " ")
+            lines = dict(report.user_properties).get("lines")
+            if lines is not None:
+                terminalreporter.section(f"the mark of {Path(report.nodeid.partition('::')[0]).stem[5:].upper()}")
+                for line in lines:
+                    terminalreporter.write_line(line)
+            elif report.failed:
+                why = reason(report)
+                terminalreporter.write_line(f"{name}: {why if why != said else '(as above)'}")
                 said = why
-            path = submission_of(self.config, Path(file))
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-            if yours := [str(number) for number, line in enumerate(lines, 1) if line.endswith("# yours")]:
-                where = f"line {', '.join(yours)} of {path.name}"
-                terminalreporter.write_line(f"Still yours to write: {where}.  Its text says how, step by step.")
-            terminalreporter.write_line(f"{points} of {most} points; {PASS_MARK} are a pass")
+
+    def pytest_sessionfinish(self) -> None:
+        if path := self.config.getoption("--gradescope"):
+            classroom.write_for_gradescope(Path(self.config.invocation_params.dir / path), self.reports)
 
 
 def reason(report: pytest.TestReport) -> str:
-    """Why a test gave no points: its error's first line."""
+    """What a failed test says: its error's first line."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = crash.message if crash else report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
-    return str(text).partition("\n")[0].removeprefix("Failed: ")
+    line = str(text).partition("\n")[0]
+    return line.removeprefix("Failed: ").removeprefix("AssertionError: ").removeprefix("NotImplementedError: ")

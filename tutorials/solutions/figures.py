@@ -1,0 +1,90 @@
+"""The labs' tables of cases: what the trivial submission, each step of the handout and the solution reach.
+
+    python -m tutorials.solutions.figures a3 --write     make labs/cases/a3.csv again: minutes
+    python -m tutorials.solutions.figures                for each lab: the mark of each step over 20 seeds, from the tables
+
+`steps/NAME.py` says how a lab's cases are drawn, and has the submissions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib
+import random
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any
+
+from refimpl.memory import UNLIMITED
+from refimpl.planner import DoesNotFit
+from tutorials.labs.lab import COLUMNS, LABS, Case, Lab
+
+TABLES = ("a1", "a3", "a4", "a5a", "a5b", "a6")
+TRIES = 4  #: draws of a case, for each that is kept
+SEEDS = 20
+
+
+def cases_of(steps: Any) -> Iterator[Case]:
+    """For each part some cases that tell submissions apart, with all figures."""
+    lab: Lab = steps.LAB
+    for part in steps.PARTS:
+        numbers, kept = random.Random(f"{lab.name} {part}"), 0
+        for _ in range(TRIES * steps.DRAWS):
+            case = steps.draw(part, numbers)
+            try:
+                zero, full = (lab.figure_of(case, modules)[0] for modules in (steps.ZERO, steps.FULL))
+            except DoesNotFit:
+                continue
+            if zero - full < steps.NEED * full:
+                continue
+            case = replace(case, zero=zero, full=full)
+            points = (lab.measured(case, modules, Path("steps.py")).points for modules in steps.STEPS.values())
+            yield replace(case, steps=(*points,))
+            if (kept := kept + 1) == steps.DRAWS:
+                break
+
+
+def write(steps: Any) -> None:
+    path = LABS / "cases" / f"{steps.LAB.name}.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow([*COLUMNS, *steps.STEPS])
+        for case in cases_of(steps):
+            budget = case.budget if case.budget < UNLIMITED else ""
+            figures = [f"{one:.9g}" for one in (case.zero, case.full)]
+            points = [f"{one:.3f}" for one in case.steps]
+            rows.writerow([case.part, case.network, case.batch, budget, case.around, *figures, *points])
+            print(f"{steps.LAB.name}: {case}", file=sys.stderr)
+
+
+def spread(lab: Lab) -> list[str]:
+    """A line for each step: its mark over the seeds, the deviation, the least and the most."""
+    names, every = lab.table()
+    drawn = [lab.cases(str(seed)) for seed in range(1, SEEDS + 1)]
+    found = [f"{lab.name.upper()}: {len(drawn[0])} cases of {len(every)}, {SEEDS} seeds"]
+    for number, name in enumerate(names):
+        marks = [100 * fmean(case.steps[number] for case in cases) for cases in drawn]
+        found.append(f"  {name:<52}{fmean(marks):>6.1f}{pstdev(marks):>6.1f}{min(marks):>7.1f}{max(marks):>7.1f}")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "labs", nargs="*", default=[name for name in TABLES if (LABS / "cases" / f"{name}.csv").exists()]
+    )
+    parser.add_argument("--write", action="store_true", help="measure, and write the table")
+    given = parser.parse_args()
+    for name in given.labs:
+        steps = importlib.import_module(f"tutorials.solutions.steps.{name}")
+        if given.write:
+            write(steps)
+        print(*spread(steps.LAB), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
