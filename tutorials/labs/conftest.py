@@ -8,6 +8,7 @@ pytest tutorials/labs/test_a3.py --class DIR --csv marks.csv        every file o
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from refimpl.planner import Program
 from refimpl.planner.loop import Planner
 from refimpl.text import RefimplError
 from tutorials.labs import classroom
-from tutorials.labs.curve import PASS_MARK, Mark
+from tutorials.labs.curve import PASS_MARK, Mark, reason
 from tutorials.labs.lab import Case, Lab, Measured, machine
+
+GIB = 1 << 30
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,6 +32,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--class", dest="class_of", metavar="DIR", help="test every submission of a folder")
     group.addoption("--csv", metavar="FILE", help="with --class: a row for each student and lab")
     group.addoption("--limit", type=float, default=120, metavar="S", help="with --class: seconds of one submission")
+    group.addoption(
+        "--memory", type=float, metavar="GIB", help="of this process, at most, where the system can limit it"
+    )
     group.addoption("--gradescope", metavar="FILE", help="write the mark as Gradescope reads it")
 
 
@@ -36,6 +42,11 @@ def pytest_configure(config: pytest.Config) -> None:
     given = config.getoption("--submission")
     if given and not (config.invocation_params.dir / given).is_file():
         raise pytest.UsageError(f"--submission {given}: there is no such file")
+    if most := config.getoption("--memory"):
+        with suppress(ImportError, ValueError):  # Windows has no `resource`
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_DATA, (int(most * GIB), int(most * GIB)))
     if config.option.tbstyle == "auto":  # a line for each test says what to do
         config.option.tbstyle, config.option.reportchars = "no", ""
     config.pluginmanager.register(Marks(config))
@@ -99,7 +110,7 @@ def planned(request: pytest.FixtureRequest, modules: dict[str, Any]) -> Callable
 
 @pytest.fixture
 def asked(request: pytest.FixtureRequest, modules: dict[str, Any]) -> Callable[..., Planner]:
-    """`asked("tiny-vgg", 16, budget)`: a planner that has bound the submission: `.context`, `.offload`, `.liveness` …"""
+    """`asked("tiny-vgg", 16, budget)`: a planner that has bound the submission: `.context`, `.offload` and so on."""
 
     def bound(network: str, batch: int, budget: int | None = None, around: str = "SETUP") -> Planner:
         case, lab = Case("", network, batch, around=around), lab_of(request)
@@ -156,11 +167,3 @@ class Marks:
     def pytest_sessionfinish(self) -> None:
         if path := self.config.getoption("--gradescope"):
             classroom.write_for_gradescope(Path(self.config.invocation_params.dir / path), self.reports)
-
-
-def reason(report: pytest.TestReport) -> str:
-    """What a failed test says: its error's first line."""
-    crash = getattr(report.longrepr, "reprcrash", None)
-    text = crash.message if crash else report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
-    line = str(text).partition("\n")[0]
-    return line.removeprefix("Failed: ").removeprefix("AssertionError: ").removeprefix("NotImplementedError: ")

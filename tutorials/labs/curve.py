@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+import pytest
+
 from tutorials.labs.lab import Measured
 
 PASS_MARK = 60
@@ -47,3 +49,11 @@ class Mark:
         if len(lost) > MOST_LOST:
             found.append(f"       and {len(lost) - MOST_LOST} more cases below 100")
         return found
+
+
+def reason(report: pytest.TestReport) -> str:
+    """What a failed test says: its error's first line."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = crash.message if crash else report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
+    line = str(text).partition("\n")[0]
+    return line.removeprefix("Failed: ").removeprefix("AssertionError: ").removeprefix("NotImplementedError: ")

@@ -1,7 +1,7 @@
 """The labs' tables of cases: what the trivial submission, each step of the handout and the solution reach.
 
     python -m tutorials.solutions.figures a3 --write     make labs/cases/a3.csv again: minutes
-    python -m tutorials.solutions.figures                for each lab: the mark of each step over 20 seeds, from the tables
+    python -m tutorials.solutions.figures                the mark of each step over 20 seeds, from the tables
 
 `steps/NAME.py` says how a lab's cases are drawn, and has the submissions.
 """
@@ -23,7 +23,7 @@ from refimpl.memory import UNLIMITED
 from refimpl.planner import DoesNotFit
 from tutorials.labs.lab import COLUMNS, LABS, Case, Lab
 
-TABLES = ("a1", "a3", "a4", "a5a", "a5b", "a6")
+TABLES = sorted(path.stem for path in (LABS / "cases").glob("*.csv"))
 TRIES = 4  #: draws of a case, for each that is kept
 SEEDS = 20
 
