@@ -22,7 +22,7 @@ from refimpl.planner import Copy, Launch, Program, Record, Wait, plan
 from refimpl.planner.instructions import Instruction
 from refimpl.planner.verify import Unsafe
 from refimpl.text import one_line
-from tutorials.labs.cases import machine, network_of
+from tutorials.labs.lab import machine, network_of
 
 BATCH = 32  #: of the script
 DRAWN, LEAST, MOST = 2, 16, 96  #: other batches of its network: how many, from and to
