@@ -215,12 +215,9 @@ def test_a_row_says_what_became_of_a_submission(tmp_path: Path, monkeypatch: pyt
     def finished(arguments: list[str], limit: float) -> int | None:
         asked.extend(arguments)
         path = next(Path(one.partition("=")[2]) for one in arguments if one.startswith("--gradescope"))
-        failed: Any = SimpleNamespace(
-            nodeid="x::test_a_b", outcome="failed", failed=True, longrepr="=1\n", user_properties=[]
-        )
-        mark: Any = SimpleNamespace(
-            nodeid="x::test_the_mark", outcome="passed", failed=False, user_properties=[("mark", 78), ("lines", [])]
-        )
+        failed: Any = SimpleNamespace(nodeid="x", outcome="failed", failed=True, longrepr="=1\n", user_properties=[])
+        mark = [("mark", 78), ("lines", [])]
+        passed: Any = SimpleNamespace(nodeid="y", outcome="passed", failed=False, user_properties=mark)
         classroom.write_for_gradescope(path, [failed, passed])
         return 1
 
