@@ -15,7 +15,7 @@ GPU ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tutorials test test-fast test-emulated compilers matrix notebooks seconds house timing campaign faults mutants lint docs slides gpu gpu-quick gpu-tests gpu-bench gpu-papers environment clean coverage lowest wheel laptops
+.PHONY: help demo tutorials test test-fast test-emulated compilers matrix notebooks seconds house timing campaign faults mutants lint docs slides course gpu gpu-quick gpu-tests gpu-bench gpu-papers environment clean coverage lowest wheel laptops
 MAKEFLAGS += --no-print-directory
 
 # The emulated GPU's own driver under AddressSanitizer.
@@ -63,6 +63,9 @@ demo: $(RUN) ## plan VGG-16 for 12 GiB under each paper, train a small network i
 tutorials: $(if $(TEST),$(VENV)/.has-$(TUTORIALS_EXTRA)) ## open the tutorials in JupyterLab, with all that they use but PyTorch
 	@$(PY) -c 'import torch' 2>/dev/null || echo "08 and 10 use PyTorch, which is not installed: $(PY) -m pip install torch"
 	@$(PY) -m jupyterlab $(LAB) tutorials
+
+course: $(RUN) ## write a student's repository, labs and handouts without solutions: make course DIR=../labs
+	@$(PY) -m tutorials.course $(or $(DIR),$(error give a folder: make course DIR=../labs))
 
 PYTEST := -m pytest -n $(WORKERS) --dist worksteal
 

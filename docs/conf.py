@@ -59,8 +59,8 @@ pages = {
     "command.md": commands.command_page(cli.parser()),
     "tutorials/README.md": generate.tutorial((ROOT / "tutorials" / "README.md").read_text("utf-8")),
     **{
-        f"tutorials/labs/{path.stem}.md": generate.lab_page(path)
-        for path in (ROOT / "tutorials" / "labs").glob("a?_*.py")
+        f"tutorials/handouts/{path.name}": generate.tutorial(path.read_text("utf-8"), "tutorials/handouts")
+        for path in (ROOT / "tutorials" / "handouts").glob("*.md")
     },
 }
 for name, text in pages.items():

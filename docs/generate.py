@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import posixpath
 import re
 from pathlib import Path
 
@@ -115,12 +116,12 @@ def for_the_site(text: str, page: Path) -> str:
     """A page with the code that it links to on a line of its own, and with what a comment has for the site."""
     text = re.sub(r"<!-- on the site:\s(.*?)\s*-->", r"\1", text, flags=re.DOTALL)
     text = CODE.sub(lambda found: f"{found[0]}\n\n{_shown(page.parent / found['link'], found['name'])}", text)
-    return re.sub(r"\]\((?:\.\./)+tutorials/(\w+\.ipynb|README\.md|labs/a\d_\w+)(?:\.py)?([#)])", _copied, text)
+    return re.sub(r"\]\((?:\.\./)+tutorials/(\w+\.ipynb|README\.md|handouts/\w+\.md)([#)])", _copied, text)
 
 
 def _copied(found: re.Match[str]) -> str:
-    """A link to the site's copy of a notebook, of the course or of a lab's text."""
-    return f"](/_generated/tutorials/{found[1]}{'.md' if found[1].startswith('labs/') else ''}{found[2]}"
+    """A link to the site's copy of a notebook, of the course or of a handout."""
+    return f"](/_generated/tutorials/{found[1]}{found[2]}"
 
 
 def _shown(path: Path, name: str | None) -> str:
@@ -143,32 +144,16 @@ def _defined(node: ast.AST) -> list[str]:
     return [getattr(node, "name", ""), *(getattr(target, "id", "") for target in targets)]
 
 
-def tutorial(text: str) -> str:
-    """A notebook or the course's page with its links as they are for a copy in docs/_generated/tutorials/."""
-    text = re.sub(r"\]\((labs/a\d_\w+)\.py", r"](\1.md", text)
-    return text.replace("](../", "](../../../").replace("](../../../docs/", "](../../")
+def tutorial(text: str, folder: str = "tutorials") -> str:
+    """A page of that folder with its links as they are for the site's copy of it, in docs/_generated."""
 
+    def changed(found: re.Match[str]) -> str:
+        path = posixpath.normpath(posixpath.join(folder, found[1]))
+        if path.startswith("tutorials/") and "/" not in path.removeprefix("tutorials/").removeprefix("handouts/"):
+            return found[0]  # the site has a copy of it, too
+        return f"]({posixpath.relpath(path, f'docs/_generated/{folder}')}"
 
-def lab_page(path: Path) -> str:
-    """A lab's text: the docstring of its file.  A line above indented ones is a heading."""
-    head, _, rest = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n\n")
-    title, _, when = head.partition(".  ")
-    parts = [f"# {title}\n\n{when}"]
-    for part in re.split(r"\n\n(?=\S)", rest):
-        found = re.fullmatch(r"((?:\S.*\n)+)((?:(?:    .*)?\n)+)((?:\S.*\n)*)", part + "\n")
-        if found is None:
-            parts.append(part)
-            continue
-        names, body, after = (
-            found[1].strip().split("\n"),
-            re.sub("(?m)^    ", "", found[2]).strip("\n"),
-            found[3].strip(),
-        )
-        parts.append(f"## {names[0].partition(': ')[0]}")
-        parts += [f"`{command}`" for command in (name.partition(": ")[2] for name in names) if command]
-        parts += [f"```text\n{body}\n```" if re.search(r"\S {3,}\S", body) else body, *([after] if after else ())]
-    parts = [re.sub(r"(?<![`/\w])docs/([\w/-]+\.md)", r"[docs/\1](/\1)", part) for part in parts]
-    return "\n\n".join([*parts, f"The file to fill in: [{path.name}](../../../../tutorials/labs/{path.name}).\n"])
+    return re.sub(r"\]\(((?:\.\./|\w+/)[^)#\s]*)(?=[#)])", changed, text)
 
 
 def kernels_page() -> str:

@@ -174,7 +174,8 @@ def test_a_name_that_is_not_public_is_found(code: str, found: list[str]) -> None
 # -- links -------------------------------------------------------------------------------------------------------------
 
 COURSE = ROOT / "tutorials" / "README.md"
-LABS = sorted((ROOT / "tutorials" / "labs").glob("a?_*.py"))
+HANDOUTS = sorted((ROOT / "tutorials" / "handouts").glob("*.md"))
+FOR_LECTURERS = sorted((ROOT / "tutorials" / "solutions").glob("*.md"))
 SITE = ROOT / "docs" / "index.md"  #: the front page of the site, which GitHub never shows
 OF_THE_SITE = ("_generated/", "vgg16.html")  #: what its build makes, and checks
 
@@ -219,7 +220,11 @@ def broken(page: Path, text: str) -> list[str]:
 
 
 def test_links_lead_somewhere() -> None:
-    wrong = {name(page): found for page in (*PAGES, COURSE, *NOTEBOOKS) if (found := broken(page, prose(page)))}
+    wrong = {
+        name(page): found
+        for page in (*PAGES, COURSE, *HANDOUTS, *FOR_LECTURERS, *NOTEBOOKS)
+        if (found := broken(page, prose(page)))
+    }
     assert wrong == {}
 
 
@@ -249,16 +254,18 @@ def not_on_github(text: str) -> list[str]:
 
 
 def test_pages_that_are_linked_read_on_github() -> None:
-    """Those one link away from README, a notebook or a lab; so do all others but the site's front page."""
-    starts = [(page, links(prose(page))) for page in (ROOT / "README.md", COURSE, *NOTEBOOKS)]
-    for lab in LABS:
-        starts.append((lab, [f"../../{page}" for page in re.findall(r"\bdocs/[\w/-]+\.md", lab.read_text("utf-8"))]))
+    """Those one link away from README, a notebook or a handout; so do all others but the site's front page."""
+    starts = [(page, links(prose(page))) for page in (ROOT / "README.md", COURSE, *HANDOUTS, *NOTEBOOKS)]
     reached = {(page.parent / target.partition("#")[0]).resolve() for page, targets in starts for target in targets}
     reached = {path for path in reached if path.suffix == ".md"}
     assert len(reached) > 20 and SITE not in reached and ROOT / "docs" / "backends.md" in reached
-    assert reached <= {*PAGES, COURSE}
+    assert reached <= {*PAGES, COURSE, *HANDOUTS}
     on_the_site = re.compile(r"<!--.*?-->", re.DOTALL)
-    texts = {name(page): on_the_site.sub("", page.read_text(encoding="utf-8")) for page in PAGES if page != SITE}
+    texts = {
+        name(page): on_the_site.sub("", page.read_text(encoding="utf-8"))
+        for page in (*PAGES, *HANDOUTS)
+        if page != SITE
+    }
     assert {page: found for page, text in texts.items() if (found := not_on_github(text))} == {}
 
 
@@ -290,16 +297,16 @@ def test_the_sites_copies_show_code_and_lead_to_copies() -> None:
     (name,) = re.findall(r"    def (\w+)", (ROOT / "refimpl/slots/last_consumer.py").read_text("utf-8"))[-1:]
     shown = generate.for_the_site(text.replace("steps", name), ROOT / "docs" / "page.md")
     assert f"\n\n```python\ndef {name}(" in shown and "\n<b>more</b>\n" in shown
-    moved = "[a](../tutorials/labs/a1_liveness.py) [b](../tutorials/quiz.ipynb#x) [c](../tutorials/labs/cases.py)"
+    moved = "[a](../tutorials/handouts/a1.md) [b](../tutorials/quiz.ipynb#x) [c](../tutorials/course.py)"
     assert generate.for_the_site(moved, ROOT / "docs" / "page.md") == (
-        "[a](/_generated/tutorials/labs/a1_liveness.md) [b](/_generated/tutorials/quiz.ipynb#x) "
-        "[c](../tutorials/labs/cases.py)"
+        "[a](/_generated/tutorials/handouts/a1.md) [b](/_generated/tutorials/quiz.ipynb#x) [c](../tutorials/course.py)"
     )
-    assert generate.tutorial("[a](../docs/tour.md) [b](../refimpl/x.py) [c](labs/a2_waits.py)") == (
-        "[a](../../tour.md) [b](../../../refimpl/x.py) [c](labs/a2_waits.md)"
+    assert generate.tutorial("[a](../docs/tour.md) [b](../refimpl/x.py) [c](labs/a2_waits.py) [d](handouts/a2.md)") == (
+        "[a](../../tour.md) [b](../../../refimpl/x.py) [c](../../../tutorials/labs/a2_waits.py) [d](handouts/a2.md)"
     )
-    for lab in LABS:
-        assert re.findall(r"(?m)^##? (.*)$", generate.lab_page(lab))[1:3] == ["What to write", "What to know"], lab.name
+    assert generate.tutorial(
+        "[a](../../docs/tour.md#x) [b](../labs/x.py) [c](../03_vdnn.ipynb) [d](a2.md)", "tutorials/handouts"
+    ) == ("[a](../../../tour.md#x) [b](../../../../tutorials/labs/x.py) [c](../03_vdnn.ipynb) [d](a2.md)")
 
 
 def named_files(page: Path) -> list[str]:

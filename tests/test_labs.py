@@ -21,6 +21,7 @@ from refimpl.importing import own_code
 from refimpl.planner import Allocate, Free, Launch, Program, Wait
 from refimpl.text import RefimplError
 from tests.messages import lacks
+from tutorials import course
 from tutorials.labs import classroom, gates, test_a1, test_a2
 from tutorials.labs.counted_threads import counted
 from tutorials.labs.curve import Mark
@@ -231,6 +232,22 @@ def test_a_row_says_what_became_of_a_submission(tmp_path: Path, monkeypatch: pyt
     for status, said in ((None, "it did not end within 2 s"), (0, "its process ended with status 0, and no result")):
         monkeypatch.setattr(classroom, "ended", lambda arguments, limit, status=status: status)
         assert row(tmp_path / "ada.py") == (0, 0, 0, said)
+
+
+def test_a_students_repository_has_no_solution_and_its_links_lead_somewhere(tmp_path: Path) -> None:
+    written = course.write(tmp_path, "https://example.org/blob/main")
+    assert Path("tutorials/labs/cases/a1.csv") in written and Path("tutorials/labs/test_a1.py") in written
+    assert not [path for path in written if "solutions" in path.parts]
+    pages = [path for path in written if path.suffix == ".md"]
+    assert len(pages) > 2
+    for page in pages:
+        text = (tmp_path / page).read_text(encoding="utf-8")
+        targets = [one for one in re.findall(r"\]\(([^)#\s]+)", text) if not one.startswith("http")]
+        assert [one for one in targets if not (tmp_path / page.parent / one).exists()] == [], page
+    for path in written:
+        if path.suffix == ".py":
+            text = (tmp_path / path).read_text(encoding="utf-8")
+            assert "tutorials.solutions" not in text.replace("python -m tutorials.solutions.figures", ""), path
 
 
 # -- each lab ----------------------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tutorials import course
+
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Whatever needs no emulated GPU, in one process; its standard output has the encoding of a Windows console.
@@ -89,7 +91,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_is_installed_works_where_cuda_posix_and_compilers_are_absent(
     installed: Path, tmp_path: Path, system: str
 ) -> None:
-    shutil.copytree(ROOT / "tutorials" / "labs", tmp_path / "tutorials" / "labs")
+    course.write(tmp_path, "https://example.org")
     solution = ROOT / "tutorials" / "solutions" / "a2_waits.py"
     found = tried(system, installed, tmp_path, "tutorials/labs/test_a2.py", "-kproved", f"--submission={solution}")
     assert found.returncode == 0 and found.stdout.endswith("all of it ×\n"), found.stdout + found.stderr
