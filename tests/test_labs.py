@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import json
 import os
@@ -16,17 +15,14 @@ from typing import Any
 
 import pytest
 
-from kernels.targets.declare import REGISTRY, Kernel
 from refimpl.importing import own_code
-from refimpl.planner import Allocate, Free, Launch, Program, Wait
+from refimpl.planner import Launch
 from refimpl.text import RefimplError
 from tests.messages import lacks
 from tutorials import course
-from tutorials.labs import classroom, gates, test_a1, test_a2
-from tutorials.labs.counted_threads import counted
+from tutorials.labs import classroom, gates, test_a1
 from tutorials.labs.curve import Mark
 from tutorials.labs.lab import Case, Lab, Measured
-from tutorials.labs.test_a0 import Shape
 from tutorials.solutions import figures
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,7 +47,6 @@ def no_own_code(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(sys, "path", [*sys.path])  # a submission's folder joins it
     yield
     own_code.known.clear()
-    REGISTRY.pop("tiled", None)
 
 
 def run(lab: str, *options: Any) -> tuple[int, str]:
@@ -266,70 +261,3 @@ def test_the_liveness_of_the_project_is_not_ones_own_work(mine: Path) -> None:
     mine.write_text("from refimpl.slots.baseline import LayerWise\n\nliveness = LayerWise()\n")
     (measured,), said = gates_of(A1, mine, CASE)
     assert measured.points and not lacks(said, "liveness is the project's own", "LayerWise.bind", "write yours")
-
-
-# -- a kernel, a script, a contest -------------------------------------------------------------------------------------
-
-HEAD = """
-import numpy as np
-from kernels.targets.launch import Floats, kernel
-from kernels.targets.shim import cuda
-
-
-@kernel(block=(16, 2))
-def tiled(A: Floats, B: Floats, C: Floats, m: int, n: int, k: int) -> None:
-    column, row = cuda.grid(2)
-    x = cuda.threadIdx.x
-"""
-
-
-@pytest.mark.parametrize(
-    ("body", "sectors", "conflicts"),
-    [
-        ("C[row * n + x] = A[0]", 4 + 1, 0),  # 32 threads write 2 rows of 16 elements: four sectors
-        ("C[x * 2 + row] = B[x * 3 + row]", 4 + 6, 0),
-        ("s = cuda.shared.array((16, 2), np.float32)\n    s[x, row] = A[0]", 1, 0),
-        ("s = cuda.shared.array((16, 32), np.float32)\n    s[x, row] = A[0]", 1, 15),  # 16 threads in one bank
-    ],
-)  # fmt: skip
-def test_sectors_and_conflicts_of_an_access(body: str, sectors: int, conflicts: int, mine: Path) -> None:
-    mine.write_text(f"{HEAD}    {body}\n")
-    kernel: Kernel = own_code.executed(str(mine), 0).tiled
-    shape = Shape(2, 16, 3)
-    found, shared = counted(kernel, shape.grid(kernel), shape.matrices, shape)
-    assert (found, sum(one.conflicts() for one in shared)) == (sectors, conflicts)
-
-
-def test_the_script_is_what_export_writes_and_its_waits_are_proved() -> None:
-    theirs = test_a2.statements(test_a2.script(test_a2.planned(test_a2.BATCH)))
-    best = test_a2.statements(solution("a2").read_text())
-    assert [*map(ast.unparse, filter(lambda node: not test_a2.mark_of(node), best))] == [
-        ast.unparse(node) for node in theirs if not test_a2.mark_of(node)
-    ]
-    assert test_a2.unsafe(best, 1) == test_a2.unsafe(theirs, 1) == ""
-    program = test_a2.planned(test_a2.BATCH)
-    streams = [
-        [re.sub(r"step=\d+", "", repr(it)) for it in one.instructions if not isinstance(it, Allocate | Free)]
-        for one in (program, test_a2.with_marks(program, theirs))
-    ]
-    assert streams[0] == streams[1]
-    waits = [node for node in best if (mark := test_a2.mark_of(node)) and mark.kind == "wait"]
-    assert len(waits) == test_a2.FEWEST
-    assert all(test_a2.unsafe([node for node in best if node is not wait], 1) for wait in waits)
-    for line, said in (('event["b"].wait(compute)', "'b'"), ('event["a"].record(nowhere)', "nowhere")):
-        assert said in test_a2.unsafe([*ast.parse(line).body, *best], 1)
-    assert sum(isinstance(it, Wait) for it in test_a2.with_marks(program, best).instructions) == test_a2.FEWEST
-
-
-def test_a_script_is_proved_for_other_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the script's own batch alone it would be safe."""
-    asked: list[int] = []
-    program = test_a2.planned(32)
-
-    def planned_for(batch: int) -> Program:
-        asked.append(batch)
-        return program
-
-    monkeypatch.setattr(test_a2, "planned", planned_for)
-    assert test_a2.unsafe(test_a2.statements(solution("a2").read_text()), 1) == ""
-    assert asked[0] == 32 and len({*asked}) == 3 and all(16 <= batch < 96 for batch in asked)

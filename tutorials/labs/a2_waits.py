@@ -1,38 +1,9 @@
-"""Lab A2: waits.  About two hours; after notebooks 02 and 03.
+"""Lab A2: waits.  The handout is tutorials/handouts/a2.md; the tests say, step by step, what is missing:
 
-The script below is one iteration of LeNet under vDNN, as `refimpl export` writes it, but for its waits.  Four that it
-needs are gone, and seven that it does not need are there.  It may print the right losses all the same: a missing wait
-is an error only when the clock makes it one.
+pytest tutorials/labs/test_a2.py -x
 
-What to write
-    Records and waits of `train_step`, `event["a name"].record(stream)` and `event["a name"].wait(stream)`: add, move
-    and delete them until no order of the streams can change a result, with as few waits as you can.  Every other line
-    of `train_step` stays.
-
-What to know
-    docs/backends.md.  A stream runs what it is given in order; `compute` and `memory` know nothing of each other.
-    Work given to a stream after `event["e"].wait(stream)` starts when what was given before `event["e"].record(…)`
-    has ended.  Order is transitive: if A is before B and B before C, then A is before C, and needs no wait of its own.
-    The next iteration runs right after this one, with the same addresses: `at(0x278e00, …)` says which bytes a tensor
-    has, and other tensors have them before and after it.
-    `python -m kernels.targets.emulated a2_waits.py --steps 2` runs it without a GPU and names the kernel or the copy,
-    the array and the stream of an access that no wait orders; it needs a C compiler.  The tests give the first
-    finding of the proof (`verify`).
-
-Steps
-    1. Run it on the emulated GPU, and mend what it names, until it names nothing.
-    2. Test it.  `proved` names what is still missing: the proof runs two iterations, of other batches as well.
-    3. Which waits are vDNN's joins, policy and not safety?  Delete one after another, until none can go.
-    4. One wait, at the right place, does the work of several.  The tests say how many are enough: fewer than in
-       notebook 02, which takes waits out and moves none.
-
-Test it: pytest tutorials/labs/test_a2.py --submission my_waits.py
-    This skeleton                                                  at most 10: it has no proof
-    One wait is missing                                            at most 10
-    Every stream waits after every launch and copy                 at most 70
-    vDNN's own waits, joins included                               at most 70
-    vDNN's waits, taken out until none can go                      at least 85
-    The fewest                                                     at least 100
+This is one iteration of LeNet under vDNN as a script: six of its waits are missing, and six are needless.  Add, move
+and delete records and waits of `train_step`; every other line of it stays.
 """
 
 import argparse
@@ -103,7 +74,6 @@ def train_step(iteration):
     labels.copy_to_device(labels_pinned, stream=memory)  # batch: for softmax forward
     # -- Step 1: conv1 forward, 1.627 MiB live -----------------------------------------------------
     conv1_out = at(0x291600, 32, 16, 28, 28)  # 1.531 MiB, to be offloaded
-    event["images copied in"].wait(compute)
     conv.forward(images, conv1_w, conv1_b, conv1_out, pad=(2, 2), algorithm="implicit_gemm", stream=compute)
     del images  # frees 98 KiB
     # -- Step 2: relu1 forward, 1.531 MiB live -----------------------------------------------------
@@ -115,7 +85,6 @@ def train_step(iteration):
     event["pool1 forward"].record(compute)
     conv1_out.copy_to_host(conv1_pinned, stream=memory)  # offload, vdnn-all: an input of pool1
     event["conv1 copied out"].record(memory)
-    event["conv1 copied out"].wait(compute)
     event["pool1 forward"].wait(memory)
     del conv1_out  # frees 1.531 MiB
     # -- Step 4: conv2 forward, 1.148 MiB live -----------------------------------------------------
@@ -154,20 +123,19 @@ def train_step(iteration):
     # -- Step 11: softmax forward, 230.5 KiB live --------------------------------------------------
     softmax_out = at(0x281400, 32, 10)  # 1.5 KiB
     softmax.forward(fc4_out, softmax_out, stream=compute)
-    softmax.cross_entropy(softmax_out, labels, losses, stream=compute)  # no wait: implied by the join of step 3
+    softmax.cross_entropy(softmax_out, labels, losses, stream=compute)
     del fc4_out  # frees 1.5 KiB
     # -- Step 12: softmax backward, 1013 KiB live --------------------------------------------------
     conv2_out = at(0x36DE00, 32, 32, 14, 14)  # 784 KiB
-    # prefetch: for pool2 backward; no wait: implied by the join of step 4
-    conv2_out.copy_to_device(conv2_pinned, stream=memory)
+    conv2_out.copy_to_device(conv2_pinned, stream=memory)  # prefetch: for pool2 backward
     event["conv2 copied in"].record(memory)
     softmax.backward(softmax_out, labels, softmax_out, stream=compute)
     event["softmax backward"].record(compute)
     event["conv2 copied in"].wait(compute)
+    event["softmax backward"].wait(memory)
     # -- Step 13: fc4 backward, 1.388 MiB live -----------------------------------------------------
     pool1_out = at(0x281A00, 32, 16, 14, 14)  # 392 KiB
-    # prefetch: for conv2 backward; no wait: implied by the join of step 6
-    pool1_out.copy_to_device(pool1_pinned, stream=memory)
+    pool1_out.copy_to_device(pool1_pinned, stream=memory)  # prefetch: for conv2 backward
     event["pool1 copied in"].record(memory)
     d_drop3 = at(0x2E3A00, 32, 128)  # 16 KiB
     fc.backward_filter(drop3_out, softmax_out, d_fc4_w, stream=compute)
@@ -195,7 +163,6 @@ def train_step(iteration):
     del d_fc3  # frees 16 KiB
     # -- Step 17: pool2 backward, 2.297 MiB live ---------------------------------------------------
     d_conv2 = at(0x431E00, 32, 32, 14, 14)  # 784 KiB
-    # no wait: implied by the join of step 12
     pool.backward(conv2_out, pool2_out, d_pool2, d_conv2, window=(2, 2), stride=(2, 2), stream=compute)
     del pool2_out, d_pool2  # frees 392 KiB
     # -- Step 18: relu2 backward, 1.914 MiB live ---------------------------------------------------
@@ -203,11 +170,9 @@ def train_step(iteration):
     del conv2_out  # frees 784 KiB
     # -- Step 19: conv2 backward, 3.062 MiB live ---------------------------------------------------
     conv1_out = at(0x4F5E00, 32, 16, 28, 28)  # 1.531 MiB
-    # prefetch: for pool1 backward; no wait: same stream as its copy out
-    conv1_out.copy_to_device(conv1_pinned, stream=memory)
+    conv1_out.copy_to_device(conv1_pinned, stream=memory)  # prefetch: for pool1 backward
     event["conv1 copied in"].record(memory)
     d_pool1 = at(0x2E3A00, 32, 16, 14, 14)  # 392 KiB
-    # no wait: implied by the join of step 13
     conv.backward_filter(pool1_out, d_conv2, d_conv2_w, pad=(2, 2), algorithm="implicit_gemm", stream=compute)
     conv.backward_data(d_conv2, conv2_w, d_pool1, pad=(2, 2), algorithm="implicit_gemm", stream=compute)
     conv.backward_bias(d_conv2, d_conv2_b, stream=compute)
@@ -215,7 +180,6 @@ def train_step(iteration):
     sgd.update(conv2_b, d_conv2_b, conv2_b_momentum, **LEARNING, stream=compute)
     event["conv2 backward"].record(compute)
     event["conv1 copied in"].wait(compute)
-    event["conv2 backward"].wait(memory)
     del d_conv2  # frees 784 KiB
     # -- Step 20: pool1 backward, 3.828 MiB live at the peak ---------------------------------------
     d_conv1 = at(0x345A00, 32, 16, 28, 28)  # 1.531 MiB
@@ -228,7 +192,6 @@ def train_step(iteration):
     relu.backward(conv1_out, d_conv1, d_conv1, stream=compute)
     event["relu1 backward"].record(compute)
     event["images copied in (2)"].wait(compute)
-    event["relu1 backward"].wait(memory)
     del conv1_out  # frees 1.531 MiB
     # -- Step 22: conv1 backward, 1.627 MiB live ---------------------------------------------------
     conv.backward_filter(images, d_conv1, d_conv1_w, pad=(2, 2), algorithm="direct", stream=compute)
@@ -237,7 +200,7 @@ def train_step(iteration):
     sgd.update(conv1_b, d_conv1_b, conv1_b_momentum, **LEARNING, stream=compute)
     event["conv1 backward"].record(compute)
     del images, d_conv1  # frees 1.627 MiB
-    losses.copy_to_host(losses_pinned, stream=memory)  # result; no wait: implied by the join of step 12
+    losses.copy_to_host(losses_pinned, stream=memory)  # result
     event["losses copied out"].record(memory)
     event["losses copied out"].wait(compute)
 

@@ -85,8 +85,7 @@ def train_step(iteration):
     # -- Step 4: conv2 forward, 1.148 MiB live -----------------------------------------------------
     conv2_out = at(0x278E00, 32, 32, 14, 14)  # 784 KiB, to be offloaded
     conv.forward(pool1_out, conv2_w, conv2_b, conv2_out, pad=(2, 2), algorithm="implicit_gemm", stream=compute)
-    # offload, vdnn-all: an input of conv2; no wait: implied by the wait of step 3
-    pool1_out.copy_to_host(pool1_pinned, stream=memory)
+    pool1_out.copy_to_host(pool1_pinned, stream=memory)  # offload, vdnn-all: an input of conv2
     del pool1_out  # frees 392 KiB
     # -- Step 5: relu2 forward, 784 KiB live -------------------------------------------------------
     relu.forward(conv2_out, conv2_out, stream=compute)
@@ -113,17 +112,15 @@ def train_step(iteration):
     # -- Step 11: softmax forward, 230.5 KiB live --------------------------------------------------
     softmax_out = at(0x281400, 32, 10)  # 1.5 KiB
     softmax.forward(fc4_out, softmax_out, stream=compute)
-    softmax.cross_entropy(softmax_out, labels, losses, stream=compute)  # no wait: implied by the wait of step 0
+    softmax.cross_entropy(softmax_out, labels, losses, stream=compute)
     del fc4_out  # frees 1.5 KiB
     # -- Step 12: softmax backward, 1013 KiB live --------------------------------------------------
     conv2_out = at(0x36DE00, 32, 32, 14, 14)  # 784 KiB
-    # prefetch: for pool2 backward; no wait: implied by the wait of step 6
-    conv2_out.copy_to_device(conv2_pinned, stream=memory)
+    conv2_out.copy_to_device(conv2_pinned, stream=memory)  # prefetch: for pool2 backward
     softmax.backward(softmax_out, labels, softmax_out, stream=compute)
     # -- Step 13: fc4 backward, 1.388 MiB live -----------------------------------------------------
     pool1_out = at(0x281A00, 32, 16, 14, 14)  # 392 KiB
-    # prefetch: for conv2 backward; no wait: implied by the wait of step 6
-    pool1_out.copy_to_device(pool1_pinned, stream=memory)
+    pool1_out.copy_to_device(pool1_pinned, stream=memory)  # prefetch: for conv2 backward
     d_drop3 = at(0x2E3A00, 32, 128)  # 16 KiB
     fc.backward_filter(drop3_out, softmax_out, d_fc4_w, stream=compute)
     fc.backward_data(softmax_out, fc4_w, d_drop3, stream=compute)
@@ -157,10 +154,8 @@ def train_step(iteration):
     del conv2_out  # frees 784 KiB
     # -- Step 19: conv2 backward, 3.062 MiB live ---------------------------------------------------
     conv1_out = at(0x4F5E00, 32, 16, 28, 28)  # 1.531 MiB
-    # prefetch: for pool1 backward; no wait: same stream as its copy out
-    conv1_out.copy_to_device(conv1_pinned, stream=memory)
+    conv1_out.copy_to_device(conv1_pinned, stream=memory)  # prefetch: for pool1 backward
     d_pool1 = at(0x2E3A00, 32, 16, 14, 14)  # 392 KiB
-    # no wait: implied by the wait of step 16
     conv.backward_filter(pool1_out, d_conv2, d_conv2_w, pad=(2, 2), algorithm="implicit_gemm", stream=compute)
     conv.backward_data(d_conv2, conv2_w, d_pool1, pad=(2, 2), algorithm="implicit_gemm", stream=compute)
     conv.backward_bias(d_conv2, d_conv2_b, stream=compute)
@@ -188,7 +183,7 @@ def train_step(iteration):
     sgd.update(conv1_w, d_conv1_w, conv1_w_momentum, **LEARNING, stream=compute)
     sgd.update(conv1_b, d_conv1_b, conv1_b_momentum, **LEARNING, stream=compute)
     del images, d_conv1  # frees 1.627 MiB
-    losses.copy_to_host(losses_pinned, stream=memory)  # result; no wait: implied by the wait of step 20
+    losses.copy_to_host(losses_pinned, stream=memory)  # result
 
 
 def start(given):

@@ -11,7 +11,7 @@ import sys
 import traceback
 
 from kernels.targets import emulated
-from kernels.targets.emulated import c_compiler
+from kernels.targets.emulated import c_compiler, lines
 
 
 def main() -> str | int | None:
@@ -30,7 +30,8 @@ def main() -> str | int | None:
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))  # as if the script were started by itself
     status: str | int | None = 0
     try:
-        runpy.run_path(path, run_name="__main__")
+        with lines.work_named_by_line_of(path):
+            runpy.run_path(path, run_name="__main__")
     except SystemExit as left:
         status = left.code
     except Exception:

@@ -462,6 +462,8 @@ void emulated_next(const char *label, double seconds) { /* of the work that this
     snprintf(next_work.label, sizeof next_work.label, "%s", label);
     next_work.seconds = seconds;
 }
+void emulated_names(const char *names) { snprintf(next_work.names, sizeof next_work.names, "%s", names); }
+void emulated_ask_before_work(void (*ask)(void)) { about_to_give = ask; }
 void emulated_set_devices(int count) { devices = count; }
 void emulated_set_memory(uint64_t bytes) { LOCKED(memory_total = bytes); }
 void emulated_set_patience(double seconds) { patience = seconds; }
@@ -476,7 +478,9 @@ void emulated_learn_nothing(int on) { learns_nothing = on; }
 void emulated_touched(uint64_t lo, uint64_t bytes, int write, const char *who) {
     pthread_mutex_lock(&lock);
     const Clock *clock = tick();
-    accessed(lo, lo + bytes, write, me.lane, clock->at[me.lane], clock, who);
+    Access a = {lo, lo + bytes, clock->at[me.lane], me.lane, write, "", "", 0};
+    snprintf(a.who, sizeof a.who, "%s", who);
+    accessed(a, clock);
     pthread_mutex_unlock(&lock);
 }
 /* Time alone: a stream's work from now on starts, on the model's clock, no earlier than an event. */

@@ -11,7 +11,8 @@ typedef struct { uint64_t at[LANES]; } Clock;
 typedef struct {
     uint64_t lo, hi, position;
     int lane, write;
-    char who[200];
+    char who[200], what[80]; /* what: the variable of the script, where the work is named by a line of it; else empty */
+    uint64_t serial;         /* of that work: the order in which it was given */
 } Access;
 
 static Access *history;
@@ -41,26 +42,32 @@ static void find(const char *format, ...) {
 
 /* --- Accesses --------------------------------------------------------------------------------------------------------- */
 
+static void find_unordered(const Access *a, const Access *b) {
+    uint64_t bytes = (a->hi < b->hi ? a->hi : b->hi) - (a->lo > b->lo ? a->lo : b->lo);
+    const Access *later = a->serial > b->serial ? a : b, *earlier = later == a ? b : a, *writer = a->write ? a : b, *other = writer == a ? b : a;
+    if (a->what[0] && b->what[0])
+        find("%s, %s %s; %s, %s %s; %sno wait orders them", later->who, later->write ? "writes" : "reads", later->what, earlier->who,
+             earlier->write ? "writes" : "reads", earlier->what,
+             strcmp(a->what, b->what) ? "they share bytes, and " : "");
+    else
+        find("nothing orders two accesses to the same %llu bytes: written by %s; %s by %s", (unsigned long long)bytes, writer->who,
+             other->write ? "written" : "read", other->who);
+}
 /* Note an access to [lo, hi) by the piece of work that is number `position` of a lane and knows `clock`. */
-static void accessed(uint64_t lo, uint64_t hi, int write, int lane, uint64_t position, const Clock *clock, const char *who) {
-    if (!check_order || lo >= hi) return;
+static void accessed(Access a, const Clock *clock) {
+    if (!check_order || a.lo >= a.hi) return;
     int kept = 0;
     for (int i = 0; i < history_count; i++) {
         Access *h = &history[i];
-        int before = clock->at[h->lane] >= h->position || (h->lane == lane && h->position == position);
-        if (!before && (write || h->write) && h->lo < hi && lo < h->hi)
-            find("nothing orders two accesses to the same %llu bytes: written by %s; %s by %s",
-                 (unsigned long long)((h->hi < hi ? h->hi : hi) - (h->lo > lo ? h->lo : lo)), write ? who : h->who,
-                 write && h->write ? "written" : "read", write ? h->who : who);
+        int before = clock->at[h->lane] >= h->position || (h->lane == a.lane && h->position == a.position);
+        if (!before && (a.write || h->write) && h->lo < a.hi && a.lo < h->hi) find_unordered(&a, h);
         /* Whatever conflicts with an earlier access inside of this one conflicts with this one, or comes before it. */
-        int covered = before && h->lo >= lo && h->hi <= hi && (write || (!h->write && h->lane == lane));
+        int covered = before && h->lo >= a.lo && h->hi <= a.hi && (a.write || (!h->write && h->lane == a.lane));
         if (!covered) { if (kept != i) history[kept] = *h; kept++; }
     }
     history_count = kept;
     if (history_count == history_room) history = realloc(history, sizeof *history * (history_room = history_room * 2 + 256));
-    Access *h = &history[history_count++];
-    *h = (Access){lo, hi, position, lane, write, ""};
-    snprintf(h->who, sizeof h->who, "%s", who);
+    history[history_count++] = a;
 }
 static void forget(uint64_t lo, uint64_t hi) { /* the memory is given back */
     int kept = 0;

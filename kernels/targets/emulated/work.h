@@ -31,7 +31,7 @@ typedef struct Work {
     char *parameters;
     unsigned dynamic_shared_bytes;
     Clock clock; /* what the thread that gave it knew; once it is done, all that happened before it, and itself */
-    char label[120];
+    char label[120], names[600]; /* `next_work` */
     double seconds, earliest, start, end; /* on the model's clock; seconds < 0: measured */
     enum Engine engine;
 } Work;
@@ -49,7 +49,10 @@ static int stream_count = 1, busy, order_mode = LAZY, sticky;
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static uint64_t serial, seed, state = 1, executed[KINDS];
 static double patience = 120, kernel_seconds, link_rate = 12e9;
-static __thread struct { char label[120]; double seconds; } next_work = {"", -1};
+/* What Python says of the work that this thread gives: its name, its seconds, and the variables of the script's line that gives it, each
+ * after the address of its array or its stream: "\n7f00 images\n". */
+static __thread struct { char label[120], names[600]; double seconds; } next_work = {"", "", -1};
+static void (*about_to_give)(void); /* tells Python that work is given, so that it can say so */
 static __thread int learns_nothing; /* whether this thread's waits are left out of the happens-before check */
 
 static double seconds_of(clockid_t which) { struct timespec t; clock_gettime(which, &t); return t.tv_sec + t.tv_nsec * 1e-9; }
@@ -146,10 +149,21 @@ static int ready(const Work *w) {
     default: return ~(value | wanted) != 0;
     }
 }
+/* The variable that has an array at an address, or is the stream there, in backquotes; false: the line has none. */
+static int named(const Work *w, uint64_t address, char *name, int size) {
+    char key[24];
+    snprintf(key, sizeof key, "\n%llx ", (unsigned long long)address);
+    const char *found = strstr(w->names, key);
+    if (found) found += strlen(key), snprintf(name, size, "`%.*s`", (int)strcspn(found, "\n"), found);
+    return found != NULL;
+}
 static void touch(const Work *w, uint64_t lo, uint64_t bytes, int write, const char *what) {
-    char who[200];
-    snprintf(who, sizeof who, "%s%s%s on stream %d", what, w->label[0] ? ", " : "", w->label, w->stream->lane);
-    accessed(lo, lo + bytes, write, w->stream->lane, w->position, &w->clock, who);
+    Access a = {lo, lo + bytes, w->position, w->stream->lane, write, "", "", w->serial};
+    char stream[80];
+    if (!named(w, (uintptr_t)w->stream, stream, sizeof stream)) snprintf(stream, sizeof stream, "stream %d", w->stream->lane);
+    if (named(w, lo, a.what, sizeof a.what)) snprintf(a.who, sizeof a.who, "%s on %s", w->label, stream);
+    else snprintf(a.who, sizeof a.who, "%s%s%s on %s", what, w->label[0] ? ", " : "", w->label, stream);
+    accessed(a, &w->clock);
 }
 /* The arrays among a launch's arguments.  Numba lays one out as two pointers, items, bytes of an item, address, shape, strides; MLIR as a
  * pointer, the address, items before the first, shape, strides in items. */
@@ -345,9 +359,10 @@ static Result drain(void) {
 
 static Work *make(enum Kind kind, enum Engine engine) {
     Work *w = calloc(1, sizeof *w);
+    if (about_to_give && kind <= LAUNCH) about_to_give();
     w->kind = kind, w->engine = engine, w->references = 1; /* the stream's, until it is done */
     w->seconds = next_work.seconds;
-    memcpy(w->label, next_work.label, sizeof w->label);
+    memcpy(w->label, next_work.label, sizeof w->label), memcpy(w->names, next_work.names, sizeof w->names);
     return w;
 }
 static void wait_for(Work *w, Work *other) {
