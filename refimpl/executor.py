@@ -79,7 +79,7 @@ class Executor:
         self.seed, self.poison, self.iterations = seed, poison, 0
         self.streams = Streams(gpu, setup.copy_streams == "shared", self._tell)
         self.actions: list[Action] = []  #: since `iteration` last handed them on
-        self.pool = setup.allocator.open(budget)
+        self.pool = setup.allocator.opened(budget)
         self.device = Memory(gpu.device_array(self.pool.size, np.uint8))
         self.host = Memory(gpu.pinned_array(sum(pinned_size(x.nbytes) for x in network.managed), np.uint8))
         self.buffers: dict[Tensor, Buffer] = {}  #: on the device
@@ -122,13 +122,13 @@ class Executor:
         """Bind the modules for an iteration, in an order in which each knows what those before it have decided."""
         self.actions.clear()
         setup, context = self.setup, Context(self.network, self.machine, self.budget)
-        self.context, self.recompute = context, setup.recompute.bind(context)
+        self.context, self.recompute = context, setup.recompute.bound(context)
         context.decide("drop", setup.recompute.name, self.recompute.drops())
         context.rebuilt_from.update(self.recompute.sources())
-        self.offloads = setup.offload.bind(context)
+        self.offloads = setup.offload.bound(context)
         context.decide("offload", setup.offload.name, self.offloads.offloads())
-        self.liveness, self.prefetches = setup.liveness.bind(context), setup.prefetch.bind(context)
-        self.cache, self.pinned = setup.cache.bind(context), setup.pinned.bind(context)
+        self.liveness, self.prefetches = setup.liveness.bound(context), setup.prefetch.bound(context)
+        self.cache, self.pinned = setup.cache.bound(context), setup.pinned.bound(context)
         self.stays = set(context.maps_across()) - set(context.fates)  #: maps that are not released before backward
         self.step: Step | None = None  #: the running one
         self.copied = False  #: whether it, or an earlier part of it, has moved anything
@@ -362,6 +362,10 @@ class Executor:
             self._run_again(step)
             self.release(*(x for x in done_with if x in self.buffers))
             self.locked -= {*done_with, *(x for x in step.uses if last[x] is step and x not in kept | self.unfinished)}
+        if not self._is_there(tensor):
+            from refimpl.slots.answers import lost
+
+            raise lost(self.setup, self.context, tensor, self.step)
 
     def _is_there(self, tensor: Tensor) -> bool:
         """Whether a step could read the tensor without a copy and without a rebuild."""

@@ -48,7 +48,7 @@ class DeviceMemory:
     lag: int | None = None  #: steps that a block drains, at most until backward; None: as long as there is room
 
     def __post_init__(self) -> None:
-        self.pool = self.allocator.open(self.budget)
+        self.pool = self.allocator.opened(self.budget)
         self.live_bytes = self.live_tensors = self.transient_bytes = 0
         self.revived: list[tuple[Tensor, int, int]] = []  #: with the steps that released it and that wanted it again
         self._blocks: dict[Tensor, Block] = {}  # resident tensors too

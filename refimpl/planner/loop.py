@@ -42,14 +42,14 @@ class Planner:
         self.device_streams = range(len(self.streams) - len(reduces) - len(stores))
 
         context = self.context = Context(network, machine, budget)  # the modules are bound in their order
-        recompute = setup.recompute.bind(context)
+        recompute = setup.recompute.bound(context)
         context.decide("drop", setup.recompute.name, recompute.drops())
         context.rebuilt_from.update(recompute.sources())
-        self.offload = setup.offload.bind(context)
+        self.offload = setup.offload.bound(context)
         context.decide("offload", setup.offload.name, self.offload.offloads())
-        self.liveness = setup.liveness.bind(context)
-        self.prefetch = setup.prefetch.bind(context)
-        cache, algorithms = setup.cache.bind(context), setup.algorithms.bind(context)
+        self.liveness = setup.liveness.bound(context)
+        self.prefetch = setup.prefetch.bound(context)
+        cache, algorithms = setup.cache.bound(context), setup.algorithms.bound(context)
         in_pytorch = network.conventions.as_pytorch
         if in_pytorch:
             from refimpl.planner.cache_of_maps import CacheOfMaps
@@ -63,8 +63,7 @@ class Planner:
         self.pinned = pinned_memory(setup.pinned, context, self.order, self.memory)
         streams = StreamNumbers(*((1, 1) if shared else (1, 2)), self.device_streams.stop)
         self.mover: Mover = self.mover_class(
-            context, self.memory, self.pinned, self.order, streams, recompute, cache, algorithms,
-            setup.cache.workspaces,
+            context, self.memory, self.pinned, self.order, streams, recompute, cache, algorithms, setup,
         )  # fmt: skip
         self.crossing = set(context.maps_across())
         self.rows: list[StepRow] = []

@@ -18,6 +18,7 @@ from refimpl.planner.order import Order
 from refimpl.planner.pinned_memory import PinnedMemory
 from refimpl.slots.context import Context
 from refimpl.slots.questions import BoundAlgorithms, BoundCache, BoundRecompute
+from refimpl.slots.setup import Setup
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Mover:
     recompute: BoundRecompute  #: how a dropped map is rebuilt
     cache: BoundCache  #: what is evicted
     algorithms: BoundAlgorithms  #: which algorithm a call uses
-    evicts_for_workspaces: bool = False
+    setup: Setup  #: whose cache may evict for workspaces, too
 
     def __post_init__(self) -> None:
         self.batch = self.context.batch
@@ -200,7 +201,9 @@ class Mover:
                 if last[x] is step and x not in kept and x not in self._unfinished:
                     self._locked.discard(x)
         if not self._is_complete(tensor):
-            raise AssertionError(f"the recompute module did not rebuild {tensor} for {wanted_by}")
+            from refimpl.slots.answers import lost
+
+            raise lost(self.setup, self.context, tensor, wanted_by)
 
     def _usable(self, tensor: Tensor) -> bool:
         """Whether a rebuild may use the tensor as it is on the device."""
@@ -237,7 +240,7 @@ class Mover:
                 choices.append(None)
                 continue
             if call not in self._chosen:  # a rebuild uses the algorithm of the first run, so that no bit differs
-                if self.evicts_for_workspaces:
+                if self.setup.cache.workspaces:
                     self._make_room(step, call)
                 hole, drained = self.memory.pool.largest_hole, self.memory.free_when_drained
                 self._chosen[call] = self.algorithms.choose(step, call, hole, drained)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Any
 
 from kernels.targets.collector import collector_paused
 from refimpl.machine import Machine
@@ -40,16 +41,24 @@ def plan(network: Network, setup: Setup, machine: Machine, budget: int, give_up:
         def candidate(one: Setup, give_up: float = inf) -> Program:
             return plan(network, one, machine, budget, give_up)
 
-        return setup.search(candidate, Context(setup.cut(network), machine, budget))
+        return program_of(setup, setup.search(candidate, Context(setup.cut(network), machine, budget)), budget)
 
     def within(nbytes: int, lag: int | None = None, allocator: Allocator = setup.allocator) -> Program:
         with collector_paused():
             return Hurried(network, replace(setup, allocator=allocator), machine, nbytes, lag, give_up).plan()
 
     if isinstance(setup.allocator, PoolSearch):
-        found: Program = setup.allocator.search(within, budget, setup.fixed_order)
-        return found
+        return program_of(setup.allocator, setup.allocator.search(within, budget, setup.fixed_order), budget)
     return within(budget)
+
+
+def program_of(search: Any, found: Any, budget: int) -> Program:
+    """What a search has found, which must be a program within the budget; `search`: its setup or allocator."""
+    if isinstance(found, Program) and found.arena_bytes <= budget:
+        return found
+    from refimpl.slots.answers import not_within
+
+    raise not_within(search.name, found, budget)
 
 
 @dataclass(eq=False)

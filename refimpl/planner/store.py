@@ -173,7 +173,7 @@ class StoredMaps(PinnedMemory):
 
 def pinned_memory(module: Pinned, context: Context, order: Order, device: Container[Tensor]) -> PinnedMemory:
     """The pinned memory of one plan; the threads' stream is the last."""
-    bound = module.bind(context)
+    bound = module.bound(context)
     if not module.uses_store:
         return PinnedMemory(bound, order)
     return StoredMaps(cast(BoundStore, bound), order, context.machine, order.streams[-1], device)

@@ -6,7 +6,7 @@ order recompute → offload → liveness → prefetch, then cache, algorithms, p
 every backward step that rebuilds from it, and a dropped map needs no offload.
 
 A module names the features it `needs` of the others and those it `offers`; a setup with an unmet need is refused
-when it is built.
+when it is built.  A wrong answer of a module that is not the project's is refused, too: see `answers`.
 """
 
 from __future__ import annotations
@@ -57,6 +57,14 @@ class Module(ABC, Generic[Bound]):
     @abstractmethod
     def bind(self, context: Context) -> Bound:
         """A fresh object that answers for one iteration."""
+
+    def bound(self, context: Context) -> Bound:
+        """What `bind` returns; the answers of a module that is not the project's are checked."""
+        if type(self).__module__.startswith("refimpl."):
+            return self.bind(context)
+        from refimpl.slots.answers import checked
+
+        return checked(self, context)
 
 
 # -- offload -----------------------------------------------------------------------------------------------------------

@@ -39,15 +39,6 @@ BASES: dict[str, type] = {
 SLOTS = tuple(BASES)
 FIELDS = (*SLOTS, "copy_streams", "join", "barrier", "seams")
 
-#: Feature that is needed → the error text where no module of the setup offers it.
-WITHOUT = {
-    "release": "needs a liveness that releases maps between forward and backward; set liveness=layer-wise",
-    "offload": "prefetches offloaded maps, and nothing is offloaded; set an offload, or prefetch=none",
-    "rebuild": "needs a recompute that can rebuild dropped maps; set a recompute",
-    "eviction": "needs a cache that can evict; set a cache",
-}
-
-
 #: Slot → module or its name → slot → module.  `refimpl.names.modules` puts its own here: this room knows no names.
 by_name: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
 
@@ -84,8 +75,10 @@ class Setup:
         modules = {slot: getattr(self, slot) for slot in SLOTS if slot != "allocator"}
         offered = {feature for module in modules.values() for feature in module.offers}
         for slot, module in modules.items():
-            for feature in sorted(module.needs - offered):
-                raise SetupError(f"{slot}={module.name} {WITHOUT[feature]}")
+            if missing := {*module.needs} - offered:
+                from refimpl.slots.answers import unmet
+
+                raise unmet(slot, modules, missing)
 
     def module(self, slot: str) -> Any:
         """The module in a slot."""
@@ -162,22 +155,10 @@ class Setup:
 
 def check_kind(slot: str, module: object) -> None:
     """Raise `SetupError` where `module` is not a module for `slot`."""
-    if isinstance(module, BASES[slot]):
-        if not isinstance(getattr(module, "name", None), str):
-            kind = type(module).__name__
-            raise SetupError(f"{slot}={kind}() has no name; write `name: ClassVar = ...` in the class {kind}")
-        return
-    if isinstance(module, type):
-        raise SetupError(f"{slot}={module.__name__} is a class; write {module.__name__}()")
-    if isinstance(module, str):
-        raise SetupError(
-            f"{slot}={module!r} is a name; Setup takes modules, and replace names: .replace({slot}={module!r})"
-        )
-    right = next((other for other, kind in BASES.items() if isinstance(module, kind)), None)
-    if right:
-        raise SetupError(f"{module.name} is a module for the slot {right}, not {slot}")  # type: ignore[attr-defined]
-    base = f"refimpl.slots.{BASES[slot].__name__}" if slot != "allocator" else "refimpl.memory.Allocator"
-    raise SetupError(f"{slot}={module!r} is not a module; write an instance of a subclass of {base}")
+    if not isinstance(module, BASES[slot]) or not isinstance(getattr(module, "name", None), str):
+        from refimpl.slots.answers import wrong_module
+
+        raise wrong_module(slot, module, BASES)
 
 
 #: Nothing is offloaded, dropped or evicted: a framework without a memory policy.
