@@ -294,6 +294,8 @@ def pool(**methods: Any) -> Callable[[int], Pool]:
         (lambda size: FitPool, "the class FitPool a Pool"),
         (lambda size: BestFit().open(2 * size), "134217728 67108864"),
         (pool(_take=lambda self, nbytes, stays: 0), "864 is 0 live"),
+        (pool(_take=lambda self, nbytes, stays: 512 * len(self.blocks())), "is 512 a block from 0 live"),
+        (pool(_take=lambda self, nbytes, stays: 512 - 512 * len(self.blocks())), "is 0 a block from 512 live"),
         (pool(_take=lambda self, nbytes, stays: -512), "864 is -512 67108864"),
         (pool(_take=lambda self, nbytes, stays: self.size - 512), f"864 is {PLENTY - 512} {PLENTY}"),
         (pool(_take=lambda self, nbytes, stays: 1), "864 is 1 multiple of 512"),
