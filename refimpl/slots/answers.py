@@ -1,6 +1,7 @@
-"""The answers of a module that is not the project's, checked: an error names the module, its method and what is right.
+"""What a setup and a plan refuse: a wrong module, and a wrong answer of one that is not the project's.
 
-It is imported for such a module alone, or to say what is wrong; the project's own modules plan without it.
+An error names the module, its method, what it returned and what to return.  This file is imported for such a module
+alone, or to say what is wrong; the project's own modules plan without it.
 """
 
 from __future__ import annotations
@@ -67,10 +68,8 @@ class Answers:
         try:
             inspect.signature(method).bind(*filter(None, arguments.split(", ")))
         except TypeError as error:
-            wanted = f"write def {name}({', '.join(filter(None, ('self', arguments)))})"
-            raise SetupError(
-                f"{self._module.name}: {name}() does not take {arguments or '()'}: {error}; {wanted}"
-            ) from None
+            wanted = ", ".join(filter(None, ("self", arguments)))
+            raise self._wrong(f"{name}()", f"has other arguments ({error}); write def {name}({wanted})") from None
 
     def _refusal(self, question: str, answer: object, instead: str) -> SetupError:
         return self._wrong(question, f"returned {described(answer)}; {instead}")
@@ -142,13 +141,11 @@ class LivenessAnswers(Answers):
     def dead(self, step: Step) -> Sequence[Tensor]:
         dead, context = self._at(step, "dead"), self._context
         for x in dead:
-            if x not in context.fates and x not in context.batch and context.uses[x][-1].number > step.number:
-                begun, *_, last = context.uses[x]
-                if begun.number <= step.number:
-                    what = (
-                        f"returned {x}, which {last} still uses; return it after its last use, context.last_use(tensor)"
-                    )
-                    raise self._wrong(f"dead(step {step.number})", what)
+            used = context.uses[x]
+            begun = used[0].number <= step.number < used[-1].number
+            if begun and x not in context.fates and x not in context.batch:
+                what = f"returned {x}, which {used[-1]} still uses; return it after context.last_use(tensor)"
+                raise self._wrong(f"dead(step {step.number})", what)
         return dead
 
 
@@ -159,7 +156,7 @@ class PrefetchAnswers(Answers):
         super().__init__(*given)
         order = getattr(self._module, "order", None)
         if order not in ("early", "between", "late"):
-            raise SetupError(f"{self._module.name}: order is {order!r}; write 'early', 'between' or 'late'")
+            raise self._wrong("order", f"is {order!r}; write 'early', 'between' or 'late'")
 
     def due(self, step: Step) -> Sequence[Tensor]:
         return self._at(step, "due")
@@ -180,16 +177,15 @@ class RecomputeAnswers(Answers):
         return self._dropped
 
     def sources(self) -> Mapping[Tensor, Sequence[int]]:
-        question, steps = "sources()", self._context.network.steps
-        sources = self._items(question, self._bound.sources(), NUMBERS)
+        first, last = self._context.network.depth + 1, len(self._context.network.steps)
+        sources = self._items("sources()", self._bound.sources(), NUMBERS)
         for x, numbers in sources.items():
-            sources[x] = self._all(f"{question}, of {x},", numbers, NUMBERS)
+            sources[x] = self._all(f"sources(), of {x},", numbers, NUMBERS)
             for number in sources[x]:
                 if not isinstance(number, int):
-                    raise self._refusal(f"{question}, of {x},", number, NUMBERS)
-                if not self._context.network.depth < number <= len(steps):
-                    backward = f"backward has the steps {self._context.network.depth + 1} to {len(steps)}"
-                    raise self._wrong(question, f"names step {number} for {x}, and {backward}")
+                    raise self._refusal(f"sources(), of {x},", number, NUMBERS)
+                if not first <= number <= last:
+                    raise self._wrong("sources()", f"names step {number} for {x}; backward has {first} to {last}")
         return sources
 
     def can_rebuild(self, tensor: Tensor, step: Step) -> bool:
@@ -197,7 +193,7 @@ class RecomputeAnswers(Answers):
         if not isinstance(answer, bool):
             raise self._refusal(question, answer, "return True or False")
         if answer and not (tensor.kind == "map" and self._context.can_be_rebuilt(tensor)):
-            raise self._wrong(question, "returned True, and no forward step can make it again; return False")
+            raise self._wrong(question, "returned True, and no forward step rebuilds it; return False")
         if answer:
             self._promised[tensor] = question
         return answer
@@ -209,9 +205,8 @@ class RecomputeAnswers(Answers):
         if tensor in self._promised:
             question += f", after {self._promised[tensor]} returned True,"
         if tensor not in self._dropped and tensor in self._released:
-            raise self._wrong(
-                self._released[tensor], f"releases {tensor}, which {step} still needs; leave it out there"
-            )
+            what = f"releases {tensor}, which {step} still needs; leave it out there"
+            raise self._wrong(self._released[tensor], what)
         answer = self._bound.chain(tensor, step, is_there)
         chain = [self._pair(question, one, tensor, step) for one in self._all(question, answer, PAIRS)]
         last = self._context.network.steps[self._context.last_forward_write(tensor, step.number) - 1]
@@ -296,9 +291,7 @@ class PinnedAnswers(Answers):
         super().__init__(*given)
         limits = getattr(self._bound, "limits", None)
         if not isinstance(limits, Mapping) or not limits or not limits.keys() <= self._context.tiers.keys():
-            raise SetupError(
-                f"{self._module.name}: limits is {described(limits)}; write bytes for tiers of context.tiers"
-            )
+            raise self._wrong("limits", f"is {described(limits)}; write bytes for tiers of context.tiers")
 
     def place(self, tensor: Tensor) -> questions.Place | None:
         question, place = f"place({tensor})", self._bound.place(tensor)
@@ -434,10 +427,8 @@ def unmet(slot: str, modules: Mapping[str, Any], missing: Collection[str]) -> Se
     for where, module in modules.items():
         for what in ("needs", "offers"):
             if not {*getattr(module, what)} <= WITHOUT.keys():
-                return SetupError(
-                    f"{where}={module.name}: {what} is {getattr(module, what)!r}; write a set of "
-                    f"{', '.join(map(repr, WITHOUT))}"
-                )
+                words = ", ".join(map(repr, WITHOUT))
+                return SetupError(f"{where}={module.name}: {what} is {getattr(module, what)!r}; write a set of {words}")
     return SetupError(f"{slot}={modules[slot].name} {WITHOUT[min(missing)]}")
 
 
@@ -449,9 +440,8 @@ def wrong_module(slot: str, module: object, bases: Mapping[str, type]) -> SetupE
     if isinstance(module, type):
         return SetupError(f"{slot}={module.__name__} is a class; write {module.__name__}()")
     if isinstance(module, str):
-        return SetupError(
-            f"{slot}={module!r} is a name; Setup takes modules, and replace names: .replace({slot}={module!r})"
-        )
+        how = f"Setup takes modules, and replace names: .replace({slot}={module!r})"
+        return SetupError(f"{slot}={module!r} is a name; {how}")
     right = next((other for other, base in bases.items() if isinstance(module, base)), None)
     if right:
         return SetupError(f"{module.name} is a module for the slot {right}, not {slot}")  # type: ignore[attr-defined]

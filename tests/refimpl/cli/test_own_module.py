@@ -52,8 +52,9 @@ COMMANDS: dict[str, tuple[object, ...]] = {"plan": (), "compare": ("--with", "ba
     [
         ("return Leaving(context, self.least)", "return 1 // 0", "bind"),
         ('return dict.fromkeys(self.at, "a large map")', "return {\n            1 // 0: 2}", "offloads"),
+        ("[x for x, number in self.at.items() if number == step.number]", "[1 // 0]", "leaves"),
     ],
-    ids=["bind", "offloads"],
+    ids=["bind", "offloads", "leaves"],
 )
 def test_an_error_in_a_module_is_one_line_with_its_own_line(
     refimpl: Command, mine: Path, command: str, before: str, after: str, where: str
@@ -71,6 +72,13 @@ def test_an_error_in_a_workers_module_is_the_same_line(refimpl: Command, mine: P
     said = refimpl(*COMPARE, *using(mine), "--jobs", jobs)
     assert said.status == 2 and said.err.count("\n") == 1, said.err
     assert lacks(said.err, "refimpl compare", mine.name, line, "bind", "ZeroDivisionError") == []
+
+
+def test_a_wrong_answer_is_one_line_with_what_is_right(refimpl: Command, mine: Path) -> None:
+    mine.write_text(mine.read_text().replace('dict.fromkeys(self.at, "a large map")', "[x.name for x in self.at]"))
+    said = refimpl("plan", "tiny-vgg", "--batch", 16, "--machine", "titan-x", *using(mine))
+    assert said.status == 2 and said.out == "" and said.err.count("\n") == 1
+    assert lacks(said.err, "refimpl plan: big-maps: offloads()", "the name 'conv1_1'", "{tensor: 'why'}") == []
 
 
 def test_a_module_that_exits_does_not_end_the_command_in_silence(refimpl: Command, mine: Path) -> None:
