@@ -15,8 +15,8 @@ FAULTS = (
     Fault(
         "the quiz takes a wrong answer and explains the right one",
         "tutorials/questions.json",
-        '"answer": "a",\n  "because": "3 to the power of 12.",\n  "wrong": {\n   "b"',
-        '"answer": "b",\n  "because": "3 to the power of 12.",\n  "wrong": {\n   "a"',
+        '"answer": "a",\n  "because": "max(compute, copy).",\n  "wrong": {\n   "b"',
+        '"answer": "b",\n  "because": "max(compute, copy).",\n  "wrong": {\n   "a"',
         "tests/test_quiz.py",
         slow=True,
     ),
