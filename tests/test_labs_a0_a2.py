@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,11 +17,12 @@ from kernels.targets.declare import REGISTRY, Kernel
 from refimpl.importing import own_code
 from refimpl.planner import Allocate, Free
 from tests.messages import lacks
-from tutorials.labs import test_a2, waits
+from tutorials.labs import counted_threads, test_a0, test_a2, waits
 from tutorials.labs.counted_threads import counted
+from tutorials.labs.lab import Case, Refused
 from tutorials.labs.test_a0 import Shape
 from tutorials.labs.waits import BATCH, Body, clashes, exported, mark_of, script_of, statements, with_marks
-from tutorials.solutions.steps import a2
+from tutorials.solutions.steps import a0, a2
 
 ROOT = Path(__file__).resolve().parents[1]
 SKELETON = ROOT / "tutorials" / "labs" / "a2_waits.py"
@@ -34,6 +36,7 @@ def mine(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def no_own_code(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "path", [*sys.path])  # a submission's folder joins it
+    REGISTRY.pop("tiled", None)
     yield
     own_code.known.clear()
     REGISTRY.pop("tiled", None)
@@ -67,8 +70,65 @@ def test_sectors_and_conflicts_of_an_access(body: str, sectors: int, conflicts: 
     mine.write_text(f"{HEAD}    {body}\n")
     kernel: Kernel = own_code.executed(str(mine), 0).tiled
     shape = Shape(2, 16, 3)
-    found, shared = counted(kernel, shape.grid(kernel), shape.matrices, shape)
-    assert (found, sum(one.conflicts() for one in shared)) == (sectors, conflicts)
+    lines = counted(kernel, shape.grid(kernel), shape.matrices, shape)
+    assert (sum(one.sectors for one in lines), sum(one.turns for one in lines)) == (sectors, conflicts)
+    assert {one.line for one in lines} == {11 + body.count("\n")}
+
+
+def test_each_step_of_a0_asks_for_what_is_missing() -> None:
+    """Neighbours, tiles, barriers, banks: what the kernel of each step of the handout still lacks."""
+    tests = (
+        test_a0.test_a_warp_reads_neighbours,
+        test_a0.test_a_tile_is_read_once_by_a_block,
+        test_a0.test_no_barrier_is_missing,
+        test_a0.test_shared_memory_has_no_bank_conflicts,
+    )
+    passed = []
+    for kernels in (a0.ZERO, *a0.STEPS.values(), a0.FULL):
+        lines = test_a0.LAB.touched(kernels[test_a0.NAME], test_a0.SEVERAL)
+        passed.append("".join(".F"[fails(test, lambda shape, lines=lines: lines)] for test in tests))
+    assert passed == ["FFFF", ".FFF", ".F..", "...F", "...."]
+
+
+def fails(test: Any, given: Any) -> bool:
+    try:
+        test(given)
+    except (AssertionError, pytest.fail.Exception):
+        return True
+    return False
+
+
+BARRIER = "        cuda.syncthreads()\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("row * n + column] = total", "row * n + column + 1] = total", "line 33: C[row * n + column + 1]: index"),
+        (BARRIER, "", "with no barrier between them"),
+        ("    total = np", "    if row >= m:\n        return\n    total = np", "guard with `if` instead"),
+        ("total += a_tile", "total -= a_tile", "256 elements, the first C[0, 0], not the product"),
+    ],
+)
+def test_what_is_wrong_with_a_kernel_is_a_sentence(old: str, new: str, says: str, mine: Path) -> None:
+    text = (ROOT / "tutorials" / "solutions" / "a0_tiled_kernel.py").read_text(encoding="utf-8")
+    assert old in text
+    mine.write_text(text.replace(old, new), encoding="utf-8")
+    case = Case("", "16x16x16", 0, zero=2, full=1)
+    measured = test_a0.LAB.measured(case, test_a0.LAB.modules(mine), mine)
+    assert says in measured.unsafe and "\n" not in measured.unsafe and "Refused" not in measured.unsafe
+
+
+def test_a_kernel_of_another_file_is_not_ones_own(mine: Path) -> None:
+    mine.write_text("from tutorials.solutions.steps.a0 import along_a_row as tiled\n")
+    with pytest.raises(Refused, match=r"tiled is .*steps/a0.py's along_a_row; write yours"):
+        test_a0.LAB.modules(mine)
+
+
+def test_the_command_of_a_kernel_s_case_shows_its_lines(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine.write_text((ROOT / "tutorials" / "solutions" / "a0_tiled_kernel.py").read_text(encoding="utf-8"))
+    counted_threads.main(str(mine), "5x6x7")
+    assert re.search(r"line  25  A  +\d+ accesses +\d+ sectors\n", capsys.readouterr().out)
 
 
 # -- A2 ----------------------------------------------------------------------------------------------------------------

@@ -14,13 +14,12 @@ from typing import Any
 
 import pytest
 
-from refimpl.cli.parser import error_line
 from refimpl.planner import Program
 from refimpl.planner.loop import Planner
 from refimpl.text import RefimplError
 from tutorials.labs import classroom
 from tutorials.labs.curve import PASS_MARK, Mark, reason
-from tutorials.labs.lab import Case, Lab, Measured, machine
+from tutorials.labs.lab import Case, Lab, Measured, machine, said_of
 
 GIB = 1 << 30
 
@@ -86,7 +85,7 @@ def modules(request: pytest.FixtureRequest, submission: Path) -> dict[str, Any]:
     try:
         return lab_of(request).modules(submission)
     except RefimplError as error:
-        pytest.fail(error_line(error), pytrace=False)
+        pytest.fail(said_of(error), pytrace=False)
 
 
 @pytest.fixture(scope="module")

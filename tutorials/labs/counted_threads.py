@@ -3,6 +3,8 @@
 A thread runs to the next barrier, then the next one does.  Threads of a warp that access an array in one line of the
 source, in one turn of a loop, are one access: of 32-byte sectors of global memory, or of the banks of shared memory.
 What is run here has passed the checked mode, so every index is inside, and no barrier is missing.
+
+`python -m tutorials.labs.counted_threads mine.py 24x31x20` shows what each line of lab A0's kernel touches.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 from textwrap import dedent
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from kernels.targets.declare import Kernel
+from refimpl.text import RefimplError
 
 WARP, SECTOR, BANKS, WORD = 32, 32, 32, 4  #: threads, bytes, banks, bytes
 Access = tuple[int, int, int]  #: the warp, the line of the source, the turn
@@ -49,14 +54,31 @@ class CountedArray:
     def __setitem__(self, index: Any, value: Any) -> None:
         self.values[self.place(index)] = value
 
-    def sectors(self) -> int:
-        """Of global memory, over all accesses."""
-        return sum(len({place * WORD // SECTOR for place in places}) for places in self.accesses.values())
 
-    def conflicts(self) -> int:
-        """Further turns of shared memory's banks: a bank gives its words one after another."""
-        banks = [[place % BANKS for place in places] for places in self.accesses.values()]
-        return sum(max(map(one.count, one)) - 1 for one in banks)
+@dataclass
+class Line:
+    """What all warps do with an array in a line of the source."""
+
+    line: int
+    array: str
+    accesses: int = 0
+    sectors: int = 0  #: of global memory
+    turns: int = 0  #: of the banks of shared memory, beyond one an access: a bank gives its words one after another
+
+    def __str__(self) -> str:
+        cost = f"{self.turns:>8,} further turns" if self.array.startswith("shared") else f"{self.sectors:>8,} sectors"
+        return f"line {self.line:>3}  {self.array:<15} {self.accesses:>8,} accesses {cost}"
+
+
+def add(lines: dict[tuple[int, str], Line], name: str, array: CountedArray, shared: bool) -> None:
+    for (_, line, _), places in array.accesses.items():
+        one = lines.setdefault((line, name), Line(line, name))
+        one.accesses += 1
+        if shared:
+            banks = Counter(place % BANKS for place in places)
+            one.turns += max(banks.values()) - 1
+        else:
+            one.sectors += len({place * WORD // SECTOR for place in places})
 
 
 class CountedCuda:
@@ -101,7 +123,8 @@ class Barriers(ast.NodeTransformer):
 
 def in_turns(kernel: Kernel) -> Callable[[CountedCuda], Callable[..., Iterator[None]]]:
     """The kernel as a generator of one thread, for the `cuda` that it is given."""
-    tree = Barriers().visit(ast.parse(dedent(inspect.getsource(kernel.function))))
+    source, first = inspect.getsourcelines(kernel.function)
+    tree = ast.increment_lineno(Barriers().visit(ast.parse(dedent("".join(source)))), first - 1)
     function = tree.body[0]
     function.decorator_list, function.returns = [], None
     for argument in function.args.args:
@@ -118,22 +141,40 @@ def in_turns(kernel: Kernel) -> Callable[[CountedCuda], Callable[..., Iterator[N
 
 
 def counted(
-    kernel: Kernel, grid: tuple[int, int], arrays: Sequence[np.ndarray], numbers: Sequence[int]
-) -> tuple[int, list[CountedArray]]:
-    """Run a kernel: the sectors that it touches, and the shared arrays of all blocks."""
-    made, sectors, shared = in_turns(kernel), 0, list[CountedArray]()
+    kernel: Kernel, grid: tuple[int, int], arrays: Mapping[str, np.ndarray], numbers: Sequence[int]
+) -> list[Line]:
+    """Run a kernel: what its lines touch."""
+    made, lines = in_turns(kernel), dict[tuple[int, str], Line]()
     for block in range(prod(grid)):
         cuda = CountedCuda(kernel, grid, block)
-        given = [CountedArray(cuda, values, (values.size,)) for values in arrays]
+        given = {name: CountedArray(cuda, values, (values.size,)) for name, values in arrays.items()}
         thread = made(cuda)
         waiting = [
-            (axes(x, y, 0), thread(*given, *numbers)) for y in range(kernel.block[1]) for x in range(kernel.block[0])
+            (axes(x, y, 0), thread(*given.values(), *numbers))
+            for y in range(kernel.block[1])
+            for x in range(kernel.block[0])
         ]
         while waiting:
             running, waiting = waiting, []
             for cuda.threadIdx, one in running:
                 if next(one, waiting) is not waiting:
                     waiting.append((cuda.threadIdx, one))
-        sectors += sum(one.sectors() for one in given)
-        shared += cuda.arrays.values()
-    return sectors, shared
+        for name, array in given.items():
+            add(lines, name, array, shared=False)
+        for number, array in cuda.arrays.items():
+            add(lines, f"shared array {number}", array, shared=True)
+    return sorted(lines.values(), key=lambda one: (one.line, one.array))
+
+
+def main(path: str, size: str) -> None:
+    from tutorials.labs.test_a0 import LAB, Shape
+
+    shape = Shape.of(size)
+    print(*LAB.touched(LAB.modules(Path(path))["tiled"], shape), sep="\n")
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except (RefimplError, OSError) as error:
+        sys.exit(str(error))

@@ -42,6 +42,20 @@ PLAINEST = BASELINE.replace(name="lab", algorithms=FastestThatFits())
 LAYER_WISE = PLAINEST.replace(liveness=LayerWise())
 
 
+class Refused(Unsafe):
+    """What a submission may not do, in the lab's words: its mark is 0."""
+
+    exit_status = 1  # type: ignore[assignment]  # not a fault of the project
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def said_of(error: BaseException) -> str:
+    """An error of a submission as one line."""
+    return str(error) if isinstance(error, Refused) else error_line(error)
+
+
 @lru_cache(maxsize=1)
 def machine() -> Machine:
     """The machine of all labs."""
@@ -75,8 +89,9 @@ class Case:
         return min(MOST, max(0.0, (self.zero - figure) / (self.zero - self.full)))
 
     def __str__(self) -> str:
+        batch = f"({self.batch})" if self.batch else ""
         budget = f" in {size(self.budget)}" if self.budget < UNLIMITED else ""
-        return f"{self.network}({self.batch}){budget}{f', {self.around}' if self.around != 'SETUP' else ''}"
+        return f"{self.network}{batch}{budget}{f', {self.around}' if self.around != 'SETUP' else ''}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +170,7 @@ class Lab:
         except DoesNotFit as error:
             return Measured(case, said=error_line(error), again=again)
         except Unsafe as error:
-            return Measured(case, said=error_line(error), unsafe=f"{case}: {error_line(error)}", again=again)
+            return Measured(case, said=said_of(error), unsafe=f"{case}: {said_of(error)}", again=again)
         except Exception as error:  # whatever the submission's modules raise
             return Measured(case, said=error_line(error), again=again)
         beside = f"{self.unit(figure)}; the solution {self.unit(case.full)}, the trivial one {self.unit(case.zero)}"

@@ -1,27 +1,35 @@
-"""Lab A0, a tiled kernel: pytest tutorials/labs/test_a0.py --submission my_kernel.py"""
+"""Lab A0, a tiled kernel: pytest tutorials/labs/test_a0.py --submission mine.py"""
 
 from __future__ import annotations
 
-import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
+from kernels.checks.arguments import KernelError
 from kernels.targets import cpu
+from kernels.targets.cpu.checked import CheckFailed
+from kernels.targets.cpu.vocabulary import UnsupportedKernel
 from kernels.targets.declare import Kernel
 from kernels.targets.launch import launch
 from refimpl.cli.parser import error_line
 from refimpl.importing import own_code
-from refimpl.text import RefimplError
 from refimpl.text import counted as number_of
-from tutorials.labs.counted_threads import SECTOR, WORD, CountedArray, counted
+from refimpl.text import one_line
+from tutorials.labs.counted_threads import SECTOR, WORD, Line, counted
+from tutorials.labs.curve import Mark
+from tutorials.labs.gates import unproved
+from tutorials.labs.lab import Case, Lab, Measured, Refused
 
 NAME, TILE = "tiled", 16  #: of the kernel; of the tiles that a submission is compared with
 CLOSE = 1.25  #: times the sectors of these tiles
-SIZES = ((16, 16, 16), (17, 5, 9), (1, 40, 50))  #: m, n, k in every run
-DRAWN, LEAST, MOST = 2, 18, 52
+NEIGHBOURS = 8  #: sectors of an access, at most: two rows of 16 elements are in 4 to 6
+TURNS = 2  #: of the banks, in the time in which memory gives a multiprocessor a sector: 14 bytes a clock
 
 
 class Shape(NamedTuple):
@@ -32,25 +40,59 @@ class Shape(NamedTuple):
     k: int
 
     def __str__(self) -> str:
-        return f"{self.m}×{self.n}×{self.k}"
+        return f"{self.m}x{self.n}x{self.k}"
+
+    @staticmethod
+    def of(text: str) -> Shape:
+        m, n, k = map(int, text.split("x"))
+        return Shape(m, n, k)
 
     @property
-    def matrices(self) -> list[np.ndarray]:
+    def matrices(self) -> dict[str, np.ndarray]:
         """A, B and a C of NaN: the same for the same shape."""
         numbers = np.random.default_rng([*self])
         a, b = (numbers.standard_normal(size, np.float32) for size in (self.m * self.k, self.k * self.n))
-        return [a, b, np.full(self.m * self.n, np.nan, np.float32)]
+        return {"A": a, "B": b, "C": np.full(self.m * self.n, np.nan, np.float32)}
 
     def grid(self, kernel: Kernel) -> tuple[int, int]:
         """Blocks with one thread an element of C."""
         return -(-self.n // kernel.block[0]), -(-self.m // kernel.block[1])
 
 
-def shapes(seed: int) -> list[Shape]:
-    """Sizes: plain, awkward, and drawn."""
-    numbers = random.Random(f"A0 {seed}")
-    drawn = [Shape(*(numbers.randint(LEAST, MOST) for _ in range(3))) for _ in range(DRAWN)]
-    return [Shape(*size) for size in SIZES] + drawn
+PLAIN, AWKWARD = Shape(16, 16, 16), (Shape(17, 5, 9), Shape(1, 40, 20))
+SEVERAL = Shape(32, 24, 32)  #: tiles
+
+
+def product(kernel: Kernel, shape: Shape) -> np.ndarray:
+    """C, by the checked mode.
+
+    Raises:
+        Refused: an index is outside, threads race, or some of them miss a barrier.
+    """
+    a, b, c = shape.matrices.values()
+    try:
+        with cpu.checked(order="reverse"):
+            launch(kernel, shape.grid(kernel), a, b, c, *shape)
+    except NotImplementedError as error:
+        raise Refused(2, str(error)) from None
+    except (Exception, SystemExit) as error:  # the checks', a compiler's, or the kernel's
+        plain = isinstance(error, CheckFailed | UnsupportedKernel | KernelError)
+        raise Refused(2, f"C of {shape}: {one_line(str(error) if plain else error_line(error))}") from None
+    return c.reshape(shape.m, shape.n)
+
+
+def wrong(c: np.ndarray, shape: Shape) -> np.ndarray:
+    """Which elements differ from the product by more than rounding can do, for sums of k products."""
+    a, b, _ = (one.astype(np.float64) for one in shape.matrices.values())
+    expected = a.reshape(shape.m, shape.k) @ b.reshape(shape.k, shape.n)
+    far: np.ndarray = ~(np.abs(c - expected) <= 1e-5 * shape.k**0.5 * (1 + np.abs(expected)))
+    return far
+
+
+def missing(elements: np.ndarray) -> str:
+    """How many elements, and the first of them; empty: none."""
+    places = np.argwhere(elements)
+    return f"{number_of(len(places), 'element')}, the first C[{places[0][0]}, {places[0][1]}]," if len(places) else ""
 
 
 def sectors_of_tiles(shape: Shape) -> int:
@@ -71,78 +113,125 @@ def sectors_of_tiles(shape: Shape) -> int:
     return total
 
 
-def right(c: np.ndarray, shape: Shape) -> bool:
-    """Within what rounding can do, for sums of k products."""
-    a, b, _ = (one.astype(np.float64) for one in shape.matrices)
-    expected = (a.reshape(shape.m, shape.k) @ b.reshape(shape.k, shape.n)).ravel()
-    return bool(np.all(np.abs(c - expected) <= 1e-5 * shape.k**0.5 * (1 + np.abs(expected))))
+@dataclass(frozen=True, eq=False)
+class KernelLab(Lab):
+    """A lab whose submission is a kernel: what is judged are sectors, and further turns of the banks."""
+
+    def modules(self, path: Path) -> dict[str, Any]:
+        found = getattr(own_code.executed(str(path), path.stat().st_mtime_ns), NAME, None)
+        if not isinstance(found, Kernel):
+            raise Refused(2, f"the file has no kernel {NAME}; write @kernel(block=(x, y)) above def {NAME}")
+        code = found.function.__code__
+        if Path(code.co_filename).resolve() != path.resolve():
+            raise Refused(2, f"{NAME} is {code.co_filename}'s {found.name}; write yours")
+        return {NAME: found}
+
+    def touched(self, kernel: Kernel, shape: Shape) -> list[Line]:
+        """What the kernel's lines touch, once the product is right."""
+        if said := missing(wrong(product(kernel, shape), shape)):
+            raise Refused(3, f"C of {shape}: {said} not the product")
+        return counted(kernel, shape.grid(kernel), shape.matrices, shape)
+
+    def figure_of(self, case: Case, modules: Mapping[str, Any]) -> tuple[float, None]:
+        lines = self.touched(modules[NAME], Shape.of(case.network))
+        return sum(one.sectors + one.turns / TURNS for one in lines), None
+
+    def command(self, case: Case, path: Path) -> str:
+        return f"python -m tutorials.labs.counted_threads {path} {case.network}"
 
 
-# -- the tests ---------------------------------------------------------------------------------------------------------
+LAB = KernelLab("a0", (NAME,), {}, unit=lambda sectors: f"{sectors:,.0f} sectors")
 
-Products = dict[Shape, np.ndarray | str]
+
+Product = Callable[[Shape], np.ndarray]
+Lines = Callable[[Shape], list[Line]]
 
 
 @pytest.fixture(scope="module")
-def tiled(submission: Path) -> Kernel:
-    try:
-        found = getattr(own_code.executed(str(submission), 0), NAME, None)
-    except RefimplError as error:
-        pytest.fail(error_line(error), pytrace=False)
-    if not isinstance(found, Kernel):
-        pytest.fail(f"the file has no kernel {NAME}; write @kernel(block=(x, y)) above def {NAME}", pytrace=False)
-    return found
+def tiled(modules: dict[str, Any]) -> Kernel:
+    kernel: Kernel = modules[NAME]
+    return kernel
 
 
 @pytest.fixture(scope="module")
-def products(tiled: Kernel, seed: int) -> Products:
-    """C of each shape, by the checked mode; or what it found, in one line."""
-    found: Products = {}
-    for shape in shapes(seed):
-        a, b, c = shape.matrices
+def c_of(tiled: Kernel) -> Product:
+    def made(shape: Shape) -> np.ndarray:
         try:
-            with cpu.checked(order="reverse"):
-                launch(tiled, shape.grid(tiled), a, b, c, *shape)
-            found[shape] = c
-        except (Exception, SystemExit) as error:  # the checks', a compiler's, or the kernel's
-            found[shape] = " ".join(error_line(error).split())
-    return found
+            return product(tiled, shape)
+        except Refused as error:
+            pytest.fail(str(error), pytrace=False)
+
+    return made
 
 
 @pytest.fixture(scope="module")
-def touched(tiled: Kernel, products: Products) -> tuple[int, list[CountedArray]]:
-    """The sectors that all shapes take, and the shared arrays of their blocks."""
-    if any(isinstance(c, str) or not right(c, shape) for shape, c in products.items()):
-        pytest.fail("counted once the results are right", pytrace=False)
-    counts = [counted(tiled, shape.grid(tiled), shape.matrices, shape) for shape in products]
-    return sum(sectors for sectors, _ in counts), [one for _, shared in counts for one in shared]
+def lines_of(tiled: Kernel) -> Lines:
+    @cache
+    def counted_once(shape: Shape) -> list[Line]:
+        try:
+            return LAB.touched(tiled, shape)
+        except Refused as error:
+            pytest.fail(str(error), pytrace=False)
+
+    return counted_once
 
 
-@pytest.mark.points(30)
-def test_checked(products: Products, award: Any) -> None:
-    """No index outside, no race in shared memory, no barrier that some threads miss."""
-    wrong = next((f"{shape}: {why}" for shape, why in products.items() if isinstance(why, str)), "")
-    award(not wrong, wrong or "no index outside, no race in shared memory, no barrier that some threads miss")
+# -- step 1: a thread an element ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.points(25)
-def test_result(products: Products, award: Any) -> None:
-    wrong = [shape for shape, c in products.items() if isinstance(c, str) or not right(c, shape)]
-    good = len(products) - len(wrong)
-    why = f"; {wrong[0]} is wrong" if wrong else ""
-    award(good / len(products), f"{good} of {number_of(len(products), 'product')}{why}")
+def test_every_element_of_c_is_written(c_of: Product) -> None:
+    assert not (said := missing(np.isnan(c_of(PLAIN)))), f"C of {PLAIN}: {said} not written"
 
 
-@pytest.mark.points(35)
-def test_sectors(touched: tuple[int, list[CountedArray]], seed: int, award: Any) -> None:
-    """Tiles in shared memory, and accesses of neighbours: twice the sectors are half of the points."""
-    tiles, (sectors, _) = sum(map(sectors_of_tiles, shapes(seed))), touched
-    why = f"{sectors:,} sectors of {SECTOR} bytes; tiles of {TILE}×{TILE} take {tiles:,}"
-    award(min(1, CLOSE * tiles / max(1, sectors)), why)
+def test_c_is_the_product(c_of: Product) -> None:
+    assert not (said := missing(wrong(c_of(PLAIN), PLAIN))), f"C of {PLAIN}: {said} not the product"
 
 
-@pytest.mark.points(10)
-def test_banks(touched: tuple[int, list[CountedArray]], award: Any) -> None:
-    """A warp whose threads want different words of one bank waits for each of them."""
-    accesses, conflicts = sum(len(one.accesses) for one in touched[1]), sum(one.conflicts() for one in touched[1])
-    award(accesses > 0 and not conflicts, f"{conflicts:,} further turns in {accesses:,} accesses to shared memory")
+def test_no_index_is_outside(c_of: Product) -> None:
+    for shape in AWKWARD:
+        assert not (said := missing(wrong(c_of(shape), shape))), f"C of {shape}: {said} not the product"
+
+
+def test_a_warp_reads_neighbours(lines_of: Lines) -> None:
+    for one in lines_of(SEVERAL):
+        sectors = one.sectors / one.accesses
+        assert sectors <= NEIGHBOURS, (
+            f"line {one.line}: an access of a warp to {one.array} touches {sectors:.0f} sectors; "
+            f"neighbours in threadIdx.x should want neighbouring elements"
+        )
+
+
+# -- step 2: tiles in shared memory ------------------------------------------------------------------------------------
+
+
+def test_a_tile_is_read_once_by_a_block(lines_of: Lines) -> None:
+    lines, tiles = lines_of(SEVERAL), sectors_of_tiles(SEVERAL)
+    sectors, most = sum(one.sectors for one in lines), max(lines, key=lambda one: one.sectors)
+    assert sectors <= CLOSE * tiles, (
+        f"{sectors:,} sectors for C of {SEVERAL}, {most.sectors:,} of them in line {most.line} ({most.array}); "
+        f"tiles of {TILE}×{TILE} in shared memory take {tiles:,}"
+    )
+
+
+def test_no_barrier_is_missing(lines_of: Lines) -> None:
+    assert in_shared_memory(lines_of(SEVERAL)), "no array in shared memory yet, and so no barrier"
+
+
+# -- step 3: banks -----------------------------------------------------------------------------------------------------
+
+
+def test_shared_memory_has_no_bank_conflicts(lines_of: Lines) -> None:
+    lines = in_shared_memory(lines_of(SEVERAL))
+    assert lines, "no array in shared memory yet"
+    one = max(lines, key=lambda one: one.turns)
+    assert not one.turns, (
+        f"line {one.line}: {one.turns:,} further turns in {one.accesses:,} accesses of warps to {one.array}"
+    )
+
+
+def in_shared_memory(lines: list[Line]) -> list[Line]:
+    return [one for one in lines if one.array.startswith("shared")]
+
+
+def test_the_mark(measured: list[Measured], marked: Callable[[Mark], None]) -> None:
+    marked(Mark(measured, LAB.table()[0], unproved(measured)))

@@ -20,12 +20,11 @@ from refimpl.names.presets import vdnn_all
 from refimpl.network import Tensor
 from refimpl.planner import Allocate, Copy, CopyOut, Launch, Program, Record, Wait, plan
 from refimpl.planner.instructions import Instruction
-from refimpl.planner.verify import Unsafe
 from refimpl.planner.verify.check import Check
 from refimpl.planner.verify.happens_before import HappensBefore, Unordered
 from refimpl.planner.verify.lifetimes import CheckedBlock
 from refimpl.text import RefimplError, one_line
-from tutorials.labs.lab import Case, Lab, machine, network_of
+from tutorials.labs.lab import Case, Lab, Refused, machine, network_of
 
 NETWORK, BATCH = "lenet", 32  #: of the script
 FUNCTION = "train_step"
@@ -36,15 +35,6 @@ class NotTheScript(RefimplError):
     """The submission is not the lab's script: one line."""
 
     exit_status = 1
-
-
-class Unwaited(Unsafe):
-    """Two accesses that no wait orders, in the script's words."""
-
-    exit_status = 1  # type: ignore[assignment]  # not a fault of the project
-
-    def __str__(self) -> str:
-        return self.message
 
 
 class Mark(NamedTuple):
@@ -257,7 +247,7 @@ class ScriptLab(Lab):
     def figure_of(self, case: Case, modules: Mapping[str, Any]) -> tuple[float, Program | None]:
         body = modules[FUNCTION]
         if found := clashes(case.batch, body):
-            raise Unwaited(1, str(found[0]))
+            raise Refused(1, str(found[0]))
         return len(waits_of(body)), with_marks(own(case.batch), body)[0]
 
     def command(self, case: Case, path: Path) -> str:
