@@ -165,7 +165,7 @@ docs: $(TEST) $(DOCS) ## build the documentation into docs/_build/html; a warnin
 	@$(PY) docs/widths.py docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-slides: $(TEST) ## draw figures for slides into docs/_build/slides, as SVG with a licence line
+slides: $(TEST) ## make the decks of the course, HTML for any browser, and figures for slides, in docs/_build/slides: minutes
 	@$(PY) docs/slides.py
 
 # Each part writes a row as soon as it is measured, into ROWS, and goes on where it was stopped.

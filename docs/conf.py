@@ -16,6 +16,7 @@ import commands  # noqa: E402
 import formulas  # noqa: E402
 import generate  # noqa: E402
 import reference  # noqa: E402
+import slides  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
 
 from refimpl import __version__, cli  # noqa: E402
@@ -69,13 +70,15 @@ for name, text in pages.items():
 for path in sorted((ROOT / "tutorials").glob("*.ipynb")):
     (generated / "tutorials" / path.name).write_text(generate.tutorial(path.read_text("utf-8")), encoding="utf-8")
 
-# The two pages that `docs/reports.md` links to.
+# The two pages that `docs/reports.md` links to, and the decks of the course.
 (generated / "pages").mkdir()
 view = ["view", "vgg16", "--machine", "titan-x", "--batch"]
 of_the_picture = [*view, "256", "--policy", "vdnn-dyn", "--budget", "12GiB"]
 beside = [*view, "64", "--policy", "vdnn-all", "--budget", "6GiB", "--against", "superneurons"]
 cli.main([*of_the_picture, "--out", str(generated / "pages" / "vgg16.html")])
 cli.main([*beside, "--out", str(generated / "pages" / "against.html")])
+for deck in slides.DECKS:
+    (generated / "pages" / f"{deck.stem}.html").write_text(slides.html_of(deck), encoding="utf-8")
 html_extra_path = [str(generated / "pages")]
 exclude_patterns += ["_generated/pages"]
 

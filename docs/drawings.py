@@ -1,4 +1,4 @@
-"""The two drawings of the architecture page: `python docs/drawings.py` writes docs/pictures/house.svg and flow.svg.
+"""The drawings of the architecture page and of a deck: `python docs/drawings.py` writes them into docs/pictures/.
 
 They have a ground of their own, so that both are readable on a light and on a dark page.
 """
@@ -173,7 +173,54 @@ def flow() -> str:
     return _svg(top + 140, "The way of the data: from network, setup and machine to the report", parts)
 
 
+# -- streams -----------------------------------------------------------------------------------------------------------
+
+#: What two streams do with a map x whose bytes y takes meanwhile: the stream (0 computes, 1 copies), the work, and the
+#: hazard that the wait before it prevents.
+ROUND_TRIP = (
+    (0, "writes x", ""),
+    (1, "copies x out", "read after write"),
+    (0, "writes y over x", "write after read"),
+    (1, "copies x in", "write after write"),
+    (0, "reads x", "read after write"),
+)
+
+
+def round_trip(clocks: bool = False) -> str:
+    """The work of two streams in order; an arrow is a wait, with its hazard; or each piece's vector clock."""
+    parts, seen, left, each = [], [0, 0], 84, 135
+    for lane, name in ((44, "compute"), (168, "memory")):
+        parts += [
+            _text(8, lane + 5, name, 14, bold=True, mid=False),
+            _line((left - 6, lane), (WIDTH - 2, lane), colour=FAINT),
+        ]
+    for number, (stream, work, hazard) in enumerate(ROUND_TRIP):
+        x, y, seen[stream] = left + number * each, 20 + 124 * stream, seen[stream] + 1
+        lines = (work, f"({seen[0]}, {seen[1]})") if clocks else (f"{number + 1}", work)
+        parts += [
+            _box(x, y, 124, 48),
+            _text(x + 62, y + 20, lines[0], 14, bold=True),
+            _text(x + 62, y + 39, lines[1], 14),
+        ]
+        if hazard:
+            start, end = (68, 142) if stream else (144, 70)
+            parts.append(_line((x - 30, start), (x + 20, end), colour=WALL))
+            parts.append(_text(x + 8, 110 if stream else 114, "" if clocks else hazard, 13, WALL, mid=False))
+    title = "vector clocks" if clocks else "which hazard each wait prevents"
+    return _svg(212, f"A map's way to the host and back over two streams: {title}", parts)
+
+
+def drawings(root: Path) -> dict[str, str]:
+    """File in docs/pictures → what it has."""
+    return {
+        "house.svg": house(root),
+        "flow.svg": flow(),
+        "round-trip.svg": round_trip(),
+        "clocks.svg": round_trip(clocks=True),
+    }
+
+
 if __name__ == "__main__":
     here = Path(__file__).resolve().parent
-    for name, drawing in {"house": house(here.parent), "flow": flow()}.items():
-        (here / "pictures" / f"{name}.svg").write_text(drawing, encoding="utf-8")
+    for name, drawing in drawings(here.parent).items():
+        (here / "pictures" / name).write_text(drawing, encoding="utf-8")

@@ -109,12 +109,14 @@ def measurements_page(folder: Path) -> str:
 
 # -- the site's copies -------------------------------------------------------------------------------------------------
 
+DECK = re.compile(r"\[([^]]*)\]\((?:\.\./tutorials/)?decks/(\w+)\.md\)")  #: a page of its own at the site's root
 CODE = re.compile(r"^\[(?:`(?P<name>[\w.]+)` in )?(?P<path>[\w/.-]+)\]\((?P<link>[^)]+)\)$", re.MULTILINE)
 
 
 def for_the_site(text: str, page: Path) -> str:
     """A page with the code that it links to on a line of its own, and with what a comment has for the site."""
     text = re.sub(r"<!-- on the site:\s(.*?)\s*-->", r"\1", text, flags=re.DOTALL)
+    text = DECK.sub(r'<a href="\2.html">\1</a>', text)
     text = CODE.sub(lambda found: f"{found[0]}\n\n{_shown(page.parent / found['link'], found['name'])}", text)
     return re.sub(r"\]\((?:\.\./)+tutorials/(\w+\.ipynb|README\.md|handouts/\w+\.md)([#)])", _copied, text)
 
@@ -153,6 +155,7 @@ def tutorial(text: str, folder: str = "tutorials") -> str:
             return found[0]  # the site has a copy of it, too
         return f"]({posixpath.relpath(path, f'docs/_generated/{folder}')}"
 
+    text = DECK.sub(rf'<a href="{posixpath.relpath(".", f"_generated/{folder}")}/\2.html">\1</a>', text)
     return re.sub(r"\]\(((?:\.\./|\w+/)[^)#\s]*)(?=[#)])", changed, text)
 
 

@@ -175,6 +175,7 @@ def test_a_name_that_is_not_public_is_found(code: str, found: list[str]) -> None
 
 COURSE = ROOT / "tutorials" / "README.md"
 HANDOUTS = sorted((ROOT / "tutorials" / "handouts").glob("*.md"))
+DECKS = sorted((ROOT / "tutorials" / "decks").glob("*.md"))
 FOR_LECTURERS = sorted((ROOT / "tutorials" / "solutions").glob("*.md"))
 SITE = ROOT / "docs" / "index.md"  #: the front page of the site, which GitHub never shows
 OF_THE_SITE = ("_generated/", "vgg16.html")  #: what its build makes, and checks
@@ -259,7 +260,7 @@ def test_pages_that_are_linked_read_on_github() -> None:
     reached = {(page.parent / target.partition("#")[0]).resolve() for page, targets in starts for target in targets}
     reached = {path for path in reached if path.suffix == ".md"}
     assert len(reached) > 20 and SITE not in reached and ROOT / "docs" / "backends.md" in reached
-    assert reached <= {*PAGES, COURSE, *HANDOUTS}
+    assert reached <= {*PAGES, COURSE, *HANDOUTS, *DECKS}
     on_the_site = re.compile(r"<!--.*?-->", re.DOTALL)
     texts = {
         name(page): on_the_site.sub("", page.read_text(encoding="utf-8"))
@@ -394,9 +395,9 @@ def test_the_tables_of_the_pages_are_current(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_drawings_are_current() -> None:
-    drawings, pictures = script("drawings"), ROOT / "docs" / "pictures"
-    for file, drawing in (("house.svg", drawings.house(ROOT)), ("flow.svg", drawings.flow())):
-        assert (pictures / file).read_text(encoding="utf-8") == drawing, "run: python docs/drawings.py"
+    for file, drawing in script("drawings").drawings(ROOT).items():
+        there = (ROOT / "docs" / "pictures" / file).read_text(encoding="utf-8")
+        assert there == drawing, "run: python docs/drawings.py"
 
 
 @pytest.mark.slow
