@@ -25,7 +25,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(ROOT)]
 
 import commands  # noqa: E402
 import generate  # noqa: E402
@@ -33,6 +33,7 @@ import generate  # noqa: E402
 from refimpl import cli  # noqa: E402
 from refimpl.planner import SLOTS  # noqa: E402
 from refimpl.report.markdown import put_between  # noqa: E402
+from tutorials.solutions import figures  # noqa: E402
 
 BLOCK = re.compile(r"^```console\n\$ (refimpl [^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RUN = re.compile(
@@ -52,6 +53,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "fields of a row": commands.fields_table,
     "slots": commands.slots_table,
     **{f"modules {slot}": lambda slot=slot: commands.modules_table(slot) for slot in SLOTS},
+    "labs": lambda: figures.markdown(),
     "reading-path": lambda: generate.reading_path(ROOT),
 }
 

@@ -42,11 +42,11 @@ def own_work(lab: Lab, modules: Mapping[str, Any], cases: Sequence[Case], folder
 
     It cannot see text of others that was copied or typed again; `classroom.py` compares syntax trees.
     """
-    for slot, module in modules.items():
+    for slot, module in modules.items() if not lab.anything else ():
         if said := theirs(module):
             return f"{slot} is the project's own: {said}; write yours"
     found: list[str] = []
-    for case in sorted(cases, key=lambda one: one.built.depth)[:2]:
+    for case in sorted(cases, key=lambda one: one.built.depth)[:2] if not lab.anything else ():
         with asked_of_the_project(found, str(folder)), suppress(Exception):  # the cases say what is raised
             lab.figure_of(case, modules)
     return f"it asks the project's {found[0]} what to decide; write your own" if found else ""

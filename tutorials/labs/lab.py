@@ -116,6 +116,7 @@ class Lab:
     figure: Callable[[Program], float] = field(default=lambda program: program.planned_seconds)  #: less is better
     unit: Callable[[float], str] = duration
     again: tuple[float, ...] = ()  #: times the budget, where nothing fits it: for half of the points
+    anything: bool = False  #: also modules of the project
     trained: Case = Case("", "lenet", 16)  #: what is trained on the CPU
 
     def table(self) -> tuple[tuple[str, ...], list[Case]]:

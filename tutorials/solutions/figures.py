@@ -13,7 +13,7 @@ import csv
 import importlib
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -61,15 +61,26 @@ def write(steps: Any) -> None:
             print(f"{steps.LAB.name}: {case}", file=sys.stderr)
 
 
-def spread(lab: Lab) -> list[str]:
-    """A line for each step: its mark over the seeds, the deviation, the least and the most."""
-    names, every = lab.table()
+def spread(lab: Lab) -> list[tuple[str, float, float, float, float]]:
+    """For each step its name, its mean mark over the seeds, the deviation, the least and the most."""
     drawn = [lab.cases(str(seed)) for seed in range(1, SEEDS + 1)]
-    found = [f"{lab.name.upper()}: {len(drawn[0])} cases of {len(every)}, {SEEDS} seeds"]
-    for number, name in enumerate(names):
+    found = []
+    for number, name in enumerate(lab.table()[0]):
         marks = [100 * fmean(case.steps[number] for case in cases) for cases in drawn]
-        found.append(f"  {name:<52}{fmean(marks):>6.1f}{pstdev(marks):>6.1f}{min(marks):>7.1f}{max(marks):>7.1f}")
+        found.append((name, fmean(marks), pstdev(marks), min(marks), max(marks)))
     return found
+
+
+def markdown(names: Sequence[str] = TABLES) -> str:
+    """The table of docs/course-evidence.md: where every step of every lab is."""
+    rows = ["| lab | cases | handed in after the step | mark | deviation | least | most |", "| --- " * 7 + "|"]
+    for name in names:
+        lab: Lab = importlib.import_module(f"tutorials.labs.test_{name}").LAB
+        of = f"{name.upper()} | {len(lab.cases('1'))} of {len(lab.table()[1])}"
+        for step, *marks in spread(lab):
+            rows.append(f"| {of} | {step} | {' | '.join(f'{mark:.1f}' for mark in marks)} |")
+            of = " |"
+    return "\n".join(rows) + "\n"
 
 
 def main() -> None:
@@ -80,10 +91,9 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="measure, and write the table")
     given = parser.parse_args()
     for name in given.labs:
-        steps = importlib.import_module(f"tutorials.solutions.steps.{name}")
         if given.write:
-            write(steps)
-        print(*spread(steps.LAB), sep="\n")
+            write(importlib.import_module(f"tutorials.solutions.steps.{name}"))
+    print(markdown(given.labs), end="")
 
 
 if __name__ == "__main__":
