@@ -22,16 +22,16 @@ FAULTS = (
     ),
     Fault(
         "a lab takes a submission's programs without a proof",
-        "tutorials/labs/checks.py",
-        "        program.verify()\n",
-        "        pass\n",
+        "tutorials/labs/lab.py",
+        "                program.verify()\n",
+        "                pass\n",
         "tests/test_labs.py",
     ),
     Fault(
         "a submission's second plan of a case is not compared",
-        "tutorials/labs/checks.py",
-        "again is None or one.program is None or document(again) != document(one.program)",
-        "again is None",
+        "tutorials/labs/gates.py",
+        "if document(lab.planned(one.case, modules, one.program.budget)) != document(one.program):",
+        "if lab.planned(one.case, modules, one.program.budget) is None:",
         "tests/test_labs.py",
     ),
     Fault(
@@ -39,6 +39,20 @@ FAULTS = (
         "tutorials/labs/counted_threads.py",
         "sum(max(map(one.count, one)) - 1 for one in banks)",
         "sum(max(map(one.count, one)) - 1 for one in banks[:0])",
+        "tests/test_labs.py",
+    ),
+    Fault(
+        "a mark above the solution's counts without end",
+        "tutorials/labs/lab.py",
+        "min(MOST, max(0.0,",
+        "max(0.0, max(0.0,",
+        "tests/test_labs.py",
+    ),
+    Fault(
+        "a wrapper of a paper's module is its author's own work",
+        "tutorials/labs/gates.py",
+        'if (called and (of_a_paper or code.co_name == "bind"))',
+        "if (called and False)",
         "tests/test_labs.py",
     ),
 )
