@@ -1,11 +1,13 @@
-"""Forty hand-ins of lab A1, right, partial, wrong, broken, endless, copied and with names that do harm, as one class.
+"""What docs/course-evidence.md has measured: a class of forty hand-ins, and the seconds of each lab's tests.
 
-`python -m tests.class_of_forty` tests them with `--class`, and puts the table into docs/course-evidence.md: minutes.
+`python -m tests.course_measured` makes both tables: minutes.  The forty are of lab A1: right, partial, wrong, broken,
+endless, copied, and with names that do harm.
 """
 
 from __future__ import annotations
 
 import csv
+import os
 import subprocess
 import sys
 import tempfile
@@ -104,7 +106,8 @@ CLASS: dict[str, str] = {
 }
 
 
-def main() -> None:
+def forty() -> list[str]:
+    """The table of the class."""
     assert len(CLASS) == 40
     with tempfile.TemporaryDirectory() as folder:
         for name, text in CLASS.items():
@@ -136,7 +139,40 @@ def main() -> None:
         said = row["said"].replace(f"{folder}/", "").replace("|", "¦")
         like = " ".join(one for one in (row["like"], row["like the project"]) if one)
         lines.append(f"| {row['student']} | {row['mark']} | {row['passed']} of {row['tests']} | {said} | {like} |")
-    PAGE.write_text(put_between(PAGE.read_text("utf-8"), "forty", "\n".join(lines) + "\n"), encoding="utf-8")
+    return lines
+
+
+def seconds() -> list[str]:
+    """A row for each lab: processor time of its tests, of the solution and of the file that is there at first."""
+    lines = ["| lab | its first file, s | the solution, s |", "| --- " * 3 + "|"]
+    for tests in sorted((ROOT / "tutorials" / "labs").glob("test_*.py")):
+        lab, took = tests.stem.removeprefix("test_"), []
+        for folder in ("labs", "solutions"):
+            (file,) = (ROOT / "tutorials" / folder).glob(f"{lab}_*.py")
+            before = os.times()
+            command = [
+                sys.executable,
+                "-m",
+                "pytest",
+                str(tests),
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                "--submission",
+                str(file),
+            ]
+            subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
+            after = os.times()
+            took.append(after.children_user + after.children_system - before.children_user - before.children_system)
+        lines.append(f"| {lab.upper()} | {took[0]:.0f} | {took[1]:.0f} |")
+    return lines
+
+
+def main() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for name, table in (("seconds", seconds), ("forty", forty)):
+        text = put_between(text, name, "\n".join(table()) + "\n")
+    PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
