@@ -26,6 +26,7 @@ import refimpl
 from refimpl.cli.parser import Parser, error_line
 from refimpl.network import Network
 from refimpl.text import RefimplError, contents, duration, opened, size
+from tutorials.labs.classroom import printable
 
 OPEN: list[dict[str, Any]] = json.loads(Path(__file__).with_name("questions.json").read_text(encoding="utf-8"))
 PREDICTED, KNOWN = 12, 8  #: questions of a paper: predictions, and those of `OPEN`
@@ -318,7 +319,9 @@ def mark(folder: Path, out: Path) -> None:
     missing = sorted(papers.keys() - {row[0] for row in rows} - {EVERYBODY})
     rows += [(student, 0, len(papers[student]), "", "no paper") for student in missing]
     with (out / "marks.csv").open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([("student", "points", "of", "wrong", "remark"), *rows])
+        table = csv.writer(file)
+        table.writerow(("student", "points", "of", "wrong", "remark"))
+        table.writerows((printable(student), *of, printable(remark)) for student, *of, remark in rows)
 
 
 def main(*words: str) -> None:

@@ -113,6 +113,8 @@ def tested(tests: Path, student: str, path: Path, config: pytest.Config) -> Row:
         try:
             found = json.loads(results.read_text(encoding="utf-8"))
         except (OSError, ValueError):
+            found = {"tests": []}
+        if not found["tests"]:
             late = f"it did not end within {config.option.limit:g} s" if status is None else ""
             row.said = late or f"its process ended with status {status}, and no result"
             return row
