@@ -49,16 +49,15 @@ def cases_of(steps: Any) -> Iterator[Case]:
 
 
 def write(steps: Any) -> None:
-    path = LABS / "cases" / f"{steps.LAB.name}.csv"
-    with path.open("w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow([*COLUMNS, *steps.STEPS])
-        for case in cases_of(steps):
-            budget = case.budget if case.budget < UNLIMITED else ""
-            figures = [f"{one:.9g}" for one in (case.zero, case.full)]
-            points = [f"{one:.3f}" for one in case.steps]
-            rows.writerow([case.part, case.network, case.batch, budget, case.around, *figures, *points])
-            print(f"{steps.LAB.name}: {case}", file=sys.stderr)
+    rows = [[*COLUMNS, *steps.STEPS]]
+    for case in cases_of(steps):
+        budget = str(case.budget) if case.budget < UNLIMITED else ""
+        figures = [f"{one:.9g}" for one in (case.zero, case.full)]
+        points = [f"{one:.3f}" for one in case.steps]
+        rows.append([case.part, case.network, str(case.batch), budget, case.around, *figures, *points])
+        print(f"{steps.LAB.name}: {case}", file=sys.stderr)
+    with (LABS / "cases" / f"{steps.LAB.name}.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
 
 
 def spread(lab: Lab) -> list[tuple[str, float, float, float, float]]:
