@@ -249,7 +249,7 @@ def test_the_command_of_a_case_lists_all(capsys: pytest.CaptureFixture[str]) -> 
     waits.main(str(SKELETON), "20")
     assert len(capsys.readouterr().out.splitlines()) == len(ASKED)
     waits.main(str(a2.SOLUTION))
-    assert capsys.readouterr().out.startswith("lenet(32): 9 waits")
+    assert capsys.readouterr().out.startswith("lenet(32): safe with 9 waits, of which 0 can go")
 
 
 @pytest.mark.matrix
@@ -263,3 +263,13 @@ def test_the_emulated_gpu_says_what_the_proof_says(tmp_path: Path) -> None:
     )
     said = {str(clash) for clash in clashes(BATCH, statements(text)) if not clash.before}
     assert found.returncode == 1 and len([one for one in said if one in found.stderr]) >= len(said) - 1, found.stderr
+
+
+@pytest.mark.parametrize("tests", [test_a0, test_a2])
+def test_a_handout_has_every_step_and_a_command_that_runs_it_alone(tests: Any) -> None:
+    names = {name for name in vars(tests) if name.startswith("test_")} - {"test_the_mark"}
+    text = (ROOT / "tutorials" / "handouts" / f"{tests.LAB.name}.md").read_text(encoding="utf-8")
+    commands = dict(re.findall(r"`(test_\w+)`(?: \| | \()`-k (\w+)`", text))
+    assert commands.keys() == names
+    for name, word in commands.items():
+        assert [one for one in names if word in one] == [name]

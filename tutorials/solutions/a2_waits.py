@@ -64,9 +64,9 @@ def train_step(iteration):
     # -- The batch ---------------------------------------------------------------------------------
     images = at(0x278E00, 32, 1, 28, 28)  # 98 KiB
     images.copy_to_device(images_pinned, stream=memory)  # batch: for conv1 forward
+    event["images copied in"].record(memory)
+    event["images copied in"].wait(compute)  # the labels are covered by the wait of step 3
     labels.copy_to_device(labels_pinned, stream=memory)  # batch: for softmax forward
-    event["labels copied in"].record(memory)
-    event["labels copied in"].wait(compute)
     # -- Step 1: conv1 forward, 1.627 MiB live -----------------------------------------------------
     conv1_out = at(0x291600, 32, 16, 28, 28)  # 1.531 MiB, to be offloaded
     conv.forward(images, conv1_w, conv1_b, conv1_out, pad=(2, 2), algorithm="implicit_gemm", stream=compute)
