@@ -28,6 +28,7 @@ from refimpl.planner import BASELINE, DoesNotFit, Program, Setup, SetupError, pl
 from refimpl.planner.verify import Unsafe
 from refimpl.slots.algorithms import FastestThatFits
 from refimpl.slots.baseline import LayerWise
+from refimpl.studies.program_file import document
 from refimpl.text import duration, size
 
 LABS = Path(__file__).parent
@@ -187,6 +188,10 @@ class Lab:
                 continue
             return self.figure(program), program, f"it fits {times} × the budget alone: "
         raise misfit
+
+    def once_more(self, case: Case, modules: Mapping[str, Any], program: Program) -> bool:
+        """Whether a case has the same program again."""
+        return document(self.planned(case, modules, program.budget)) == document(program)
 
     def command(self, case: Case, path: Path) -> str:
         """The command that draws the submission's program of a case."""

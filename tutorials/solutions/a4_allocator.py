@@ -1,67 +1,111 @@
-"""A solution of lab A4: several rules in turn; where none fits, a layout of blocks whose lives a plan has shown."""
+"""A solution of lab A4: best fit; where that does not fit, a layout of all blocks, whose lives an attempt has shown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from bisect import insort
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
-from refimpl import DoesNotFit, Program
+from refimpl import DoesNotFit
 from refimpl.combined.fixed_pool import lives
 from refimpl.combined.placing import Life
-from refimpl.memory import Allocator, BestFit, BothEnds, FirstFit, Pool
+from refimpl.memory import Allocator, FitPool, FreeList, Pool, ideal
+from refimpl.memory.allocation_trace import TraceEvent, rounded
 from refimpl.slots.planner_only import PoolSearch
 
-ROOMY = 8  #: times the budget: where every block's life is seen
+ROOMY = 8  #: times the budget: there every block's life is seen
+TO_THE_FRONT = 12  #: rounds of one order in which the highest block moves to the front
+PLACINGS = 20_000  #: of one block, from one order: of many blocks there are fewer rounds
 
 
 @dataclass(frozen=True)
 class Mine(Allocator, PoolSearch):
-    """The first of several plans that fits."""
+    """Best fit, then a layout."""
 
     name: ClassVar[str] = "my-allocator"
-    summary: ClassVar[str] = "several rules in turn, and last a layout of all lives"
+    summary: ClassVar[str] = "best fit, and where it does not fit a layout of all lives"
 
     def open(self, size: int) -> Pool:
-        return BestFit(self.granularity).open(size)
+        return FitPool(size, self.granularity, FreeList.smallest)
 
     def search(self, attempt: Callable[..., Any], budget: int, fixed_order: bool) -> Any:
-        misfits: list[DoesNotFit] = []
-        for rule in (BestFit(), FirstFit(), BothEnds()):
-            try:
-                return attempt(budget, allocator=rule)
-            except DoesNotFit as error:
-                misfits.append(error)
         try:
-            roomy = attempt(ROOMY * budget, lag=0, allocator=BestFit())
-            return attempt(budget, lag=0, allocator=Placed(places=layout(roomy)))
+            return attempt(budget)
         except DoesNotFit:
-            raise misfits[0] from None
+            roomy = attempt(ROOMY * budget, lag=0)
+        return attempt(budget, lag=0, allocator=Placed.of(roomy, layout(tuple(roomy.allocation_trace()))))
 
 
-def layout(program: Program) -> tuple[int, ...]:
-    """An address for each allocation, in order: resident tensors side by side, then the largest block first."""
-    found: list[int] = []
+# -- a layout ----------------------------------------------------------------------------------------------------------
+
+Key = Callable[[Life], float]
+
+
+def large(life: Life) -> float:
+    return -life.nbytes
+
+
+def large_for_long(life: Life) -> float:
+    return -(life.nbytes**2) * (life.end - life.begin)
+
+
+def old(life: Life) -> float:
+    return life.begin
+
+
+def long(life: Life) -> float:
+    return life.begin - life.end
+
+
+ORDERS: tuple[Key, ...] = (large, large_for_long, old, long)
+
+
+@lru_cache(maxsize=4)
+def layout(events: Sequence[TraceEvent]) -> dict[int, int]:
+    """Block → its address: the lowest layout of several orders, some rounds each; the ideal ends the search.
+
+    After a round the block with the highest end moves to the front of the order.  Such rounds can go in circles; so
+    after some of them it moves to any earlier place.
+    """
+    known, least, numbers = lives(events), ideal(events), random.Random(1)
+    best: dict[int, int] = {}
     top = 0
-    for tensor in program.network.resident:
-        found.append(top)
-        top += -(-tensor.nbytes // 512) * 512
-    known = lives(program.allocation_trace())
-    placed: dict[int, int] = {}
-    for block in sorted(known, key=lambda block: (-known[block].nbytes, block)):
-        placed[block] = lowest(known[block], [(placed[one], known[one]) for one in placed])
-    return (*found, *(top + placed[block] for block in sorted(placed)))
+    for key in ORDERS:
+        order = sorted(known, key=lambda block, key=key: key(known[block]))  # type: ignore[misc]
+        for number in range(max(TO_THE_FRONT, PLACINGS // len(order))):
+            placed = in_turn(known, order)
+            highest = max(order, key=lambda block: placed[block] + known[block].nbytes)
+            reached = placed[highest] + known[highest].nbytes
+            if not best or reached < top:
+                best, top = placed, reached
+            if top == least:
+                return best
+            place = order.index(highest)
+            order.insert(numbers.randrange(place or 1) if number >= TO_THE_FRONT else 0, order.pop(place))
+    return best
 
 
-def lowest(life: Life, placed: list[tuple[int, Life]]) -> int:
-    """The lowest address that is free over the whole life."""
-    address = 0
-    for other, its in sorted(placed, key=lambda one: one[0]):
-        if its.begin < life.end and life.begin < its.end:  # both are alive at some moment
-            if other >= address + life.nbytes:
-                break
-            address = max(address, other + its.nbytes)
-    return address
+def in_turn(known: Mapping[int, Life], order: Sequence[int]) -> dict[int, int]:
+    """Each block at the lowest address that is free over its whole life."""
+    placed: list[tuple[int, int, int, int]] = []  # (address, end, the first moment, the one after the last), sorted
+    found: dict[int, int] = {}
+    for block in order:
+        begin, end, nbytes = known[block]
+        address = 0
+        for bottom, top, first, last in placed:
+            if first < end and begin < last:  # both are alive at some moment
+                if bottom >= address + nbytes:
+                    break
+                address = max(address, top)
+        found[block] = address
+        insort(placed, (address, address + nbytes, begin, end))
+    return found
+
+
+# -- every block at its address --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -72,27 +116,32 @@ class Placed(Allocator):
     name: ClassVar[str] = "my-layout"
     summary: ClassVar[str] = "every address is known"
 
+    @classmethod
+    def of(cls, attempted: Any, addresses: Mapping[int, int]) -> Placed:
+        """For the blocks of an attempt; a plan's resident tensors come before them."""
+        places, top = [], 0
+        for tensor in attempted.network.resident:
+            places.append(top)
+            top += rounded(tensor.nbytes)
+        return cls(places=(*places, *(top + addresses[block] for block in sorted(addresses))))
+
     def open(self, size: int) -> Pool:
         return PlacedPool(size, self.granularity, self.places)
 
 
 class PlacedPool(Pool):
-    """Refuses what does not fit its place: the plan then tells that it does not fit."""
+    """Trusts its addresses: two blocks that share bytes are found by the tests, or by the proof of a plan."""
 
     def __init__(self, size: int, granularity: int, places: tuple[int, ...]) -> None:
         super().__init__(size, granularity)
-        self.places, self.next = places, 0
+        self.places = iter(places)
 
     def _take(self, nbytes: int, stays: bool) -> int | None:
-        address = self.places[self.next] if self.next < len(self.places) else self.size
-        taken = any(other < address + nbytes and address < other + its for other, its in self._live.items())
-        if taken or address + nbytes > self.size:
-            return None
-        self.next += 1
-        return address
+        address = next(self.places, self.size)
+        return address if address + nbytes <= self.size else None
 
     def _give(self, address: int, nbytes: int) -> None:
-        """A hole is what no block is in."""
+        """A hole is what no block has."""
 
     def holes(self) -> list[tuple[int, int]]:
         found, end = [], 0
@@ -104,7 +153,7 @@ class PlacedPool(Pool):
 
     @property
     def largest_hole(self) -> int:
-        return max((nbytes for _, nbytes in self.holes()), default=0)
+        return self.free_bytes
 
 
 allocator = Mine()
