@@ -16,13 +16,16 @@ from typing import Any
 import pytest
 
 from refimpl.importing import own_code
-from refimpl.planner import Launch
+from refimpl.memory import BestFit
+from refimpl.memory.allocation_trace import rounded
+from refimpl.names.presets import vdnn_conv
+from refimpl.planner import DoesNotFit, Launch
 from refimpl.text import RefimplError
 from tests.messages import lacks
 from tutorials import course
-from tutorials.labs import classroom, gates, test_a1
+from tutorials.labs import classroom, gates, test_a1, test_a4, traces
 from tutorials.labs.curve import Mark
-from tutorials.labs.lab import Case, Lab, Measured
+from tutorials.labs.lab import LAYER_WISE, PLAINEST, Case, Lab, Measured
 from tutorials.solutions import figures
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -257,7 +260,194 @@ def test_a_solution_has_a_hundred_and_the_labs_own_file_nothing(lab: str, tmp_pa
         assert least <= mark <= most and (status == 0) == (mark >= 95), out
 
 
-def test_the_liveness_of_the_project_is_not_ones_own_work(mine: Path) -> None:
-    mine.write_text("from refimpl.slots.baseline import LayerWise\n\nliveness = LayerWise()\n")
-    (measured,), said = gates_of(A1, mine, CASE)
-    assert measured.points and not lacks(said, "liveness is the project's own", "LayerWise.bind", "write yours")
+# -- own work ----------------------------------------------------------------------------------------------------------
+
+AROUND = {
+    "liveness": PLAINEST,
+    "offload": LAYER_WISE,
+    "prefetch": LAYER_WISE.replace(offload=vdnn_conv.setup.offload),
+    "cache": LAYER_WISE,
+    "allocator": vdnn_conv.setup,
+}
+THEIRS = {
+    "liveness": ("refimpl.slots.baseline", "LayerWise"),
+    "offload": ("refimpl.vdnn", "OffloadInputs"),
+    "prefetch": ("refimpl.slots", "Window"),
+    "cache": ("refimpl.superneurons", "LeastRecentlyUsed"),
+    "allocator": ("refimpl.memory", "BestFit"),
+}
+GIVEN = {"offload": '("conv",), "mine", "mine"', "prefetch": '"mine", "mine", ()'}
+MODULE = """
+from refimpl import slots
+
+
+class Mine(slots.{base}):
+    name, summary = "mine", "mine"
+    needs, offers = theirs.needs, theirs.offers
+
+    def bind(self, context):
+        {bind}
+
+
+class Wrapper:
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+
+{slot} = Mine()
+"""
+
+
+def own(slot: str, text: str, mine: Path) -> str:
+    """What the gate says of a submission to a lab of one slot."""
+    module, name = THEIRS[slot]
+    mine.write_text(f"from {module} import {name}\n\ntheirs = {name}({GIVEN.get(slot, '')})\n{text}")
+    lab = Lab("own", (slot,), {"SETUP": AROUND[slot]})
+    return gates.own_work(lab, lab.modules(mine), [Case("", "tiny-vgg", 2, 1 << 21)], mine.parent)
+
+
+@pytest.mark.parametrize("slot", THEIRS)
+def test_a_module_of_the_project_is_not_ones_own_work(slot: str, mine: Path) -> None:
+    name = THEIRS[slot][1]
+    method = "open" if slot == "allocator" else "bind"
+    assert not lacks(own(slot, f"{slot} = theirs\n", mine), slot, f"{name}.{method}", "write yours")
+    inherited = f"class Mine({name}):\n    pass\n\n\n{slot} = Mine({GIVEN.get(slot, '')})\n"
+    assert not lacks(own(slot, inherited, mine), slot, f"Mine.{method}", "write yours")
+
+
+@pytest.mark.parametrize("slot", [slot for slot in THEIRS if slot != "allocator"])
+@pytest.mark.parametrize("bind", ["return theirs.bind(context)", "return Wrapper(theirs.bind(context))"])
+def test_who_asks_a_module_of_the_project_is_found(slot: str, bind: str, mine: Path) -> None:
+    said = own(slot, MODULE.format(base=slot.capitalize(), bind=bind, slot=slot), mine)
+    assert not lacks(said, f"{THEIRS[slot][1]}.bind", "write your own")
+
+
+SEARCHING = """
+from refimpl.combined.fixed import fixed_addresses
+from refimpl.combined.fixed_pool import by_size, fix_addresses, lives, rounds
+from refimpl.memory import ALLOCATORS, Allocator, BestFit, FirstFit, FitPool, FreeList, ideal
+from refimpl.slots.planner_only import PoolSearch
+
+
+class Mine(Allocator, PoolSearch):
+    name, summary = "mine", "mine"
+
+    def open(self, size):
+        return {pool}
+
+    def search(self, attempt, budget, fixed_order):
+        {body}
+        return attempt(budget)
+
+
+allocator = Mine()
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "call"),
+    [
+        ("fix_addresses", "fix_addresses(attempt(8 * budget).allocation_trace())"),
+        ("rounds", "rounds(lives(attempt(8 * budget).allocation_trace()), [0], 0)"),
+        ("fixed_addresses", "fixed_addresses(attempt(8 * budget))"),
+    ],
+)
+def test_a_function_of_a_papers_folder_is_not_ones_own_work(function: str, call: str, mine: Path) -> None:
+    text = SEARCHING.format(pool="BestFit().open(size)", body=call)
+    assert not lacks(own("allocator", text, mine), "it asks the project's", function, "write your own")
+
+
+HELPERS = {
+    "liveness": """
+        found = slots.Releases()
+        for tensor, uses in context.uses.items():
+            if uses:
+                found.add(context.last_use(tensor), tensor)
+        return found""",
+    "offload": """
+        chosen = [layer for layer in context.network.layers if layer.kind == "conv"]
+        return slots.LastConsumerSends(chosen, context)""",
+}
+
+
+@pytest.mark.parametrize("slot", HELPERS)
+def test_helpers_that_the_handouts_name_are_ones_own_work(slot: str, mine: Path) -> None:
+    assert own(slot, MODULE.format(base=slot.capitalize(), bind=HELPERS[slot], slot=slot), mine) == ""
+
+
+@pytest.mark.parametrize("pool", ["FitPool(size, 512, FreeList.smallest)", 'ALLOCATORS["first-fit"].open(size)'])
+def test_the_plain_rules_and_all_lives_are_ones_own_work(pool: str, mine: Path) -> None:
+    body = "ideal(lives(attempt(8 * budget, allocator=FirstFit()).allocation_trace()) and [])"
+    assert own("allocator", SEARCHING.format(pool=pool, body=body), mine) == ""
+
+
+# -- an allocator ------------------------------------------------------------------------------------------------------
+
+A4 = test_a4.LAB
+LENET = Case("lenet VDNN_CONV", "lenet", 16, around="VDNN_CONV", zero=1.3, full=1.0)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("return attempt(8 * budget)", "search returns an attempt in"),
+        ("return None", "search returns NoneType; return what attempt returned"),
+        ("return 1 / 0", "ZeroDivisionError"),
+        ("return attempt(budget // 8)", "does not fit in"),
+    ],
+)
+def test_a_search_that_serves_no_trace_has_no_points(body: str, reason: str, mine: Path) -> None:
+    mine.write_text(SEARCHING.format(pool="BestFit().open(size)", body=body))
+    measured = A4.measured(LENET, A4.modules(mine), mine)
+    assert not measured.points and reason in measured.said
+
+
+@pytest.mark.parametrize("address", ["0", "self.size", "-512"])
+def test_blocks_that_share_bytes_or_are_outside_make_the_mark_nothing(address: str, mine: Path) -> None:
+    pool = f"class Bad(FitPool):\n    def _take(self, nbytes, stays):\n        return {address}\n"
+    mine.write_text(f"{SEARCHING.format(pool='Bad(size, 512, FreeList.first)', body='pass')}\n\n{pool}")
+    (measured,), said = gates_of(A4, mine, LENET)
+    assert not measured.points and said.startswith("lenet(16), VDNN_CONV: conv1 has the bytes")
+
+
+def test_an_allocator_that_keeps_something_is_not_repeatable(mine: Path) -> None:
+    mine.write_text(
+        SEARCHING.format(pool="made.append(1) or rule(size)", body="pass")
+        + """
+made = []
+
+
+def rule(size):
+    return FitPool(size, 512, FreeList.smallest if len(made) < 20 else FreeList.widest)
+"""
+    )
+    assert "second time" in gates_of(A4, mine, LENET)[1]
+
+
+def test_the_layout_of_the_solution_is_also_a_plans(mine: Path) -> None:
+    """Resident tensors come before the blocks of the trace; best fit does not fit there."""
+    budget = A4.recorded(LENET).ideal + sum(rounded(tensor.nbytes) for tensor in LENET.built.resident)
+    A4.planned(LENET, A4.modules(solution("a4")), budget).verify()
+    with pytest.raises(DoesNotFit):
+        A4.planned(LENET, {"allocator": BestFit()}, budget)
+
+
+def test_the_command_of_a_case_says_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    traces.main(A4.command(LENET, solution("a4")).split()[3:])
+    first, best, _, ours = capsys.readouterr().out.splitlines()
+    assert "the ideal is" in first and "step 20 (pool1 backward) asks" in best and "0.0 % above the ideal" in ours
+
+
+@pytest.mark.matrix
+def test_the_command_of_a_case_draws_the_pools(tmp_path: Path) -> None:
+    picture = tmp_path / "pool.png"
+    traces.main([*A4.command(LENET, solution("a4")).split()[3:], "--picture", str(picture)])
+    assert picture.stat().st_size > 10_000
+
+
+def test_the_ideal_is_reached_in_every_case() -> None:
+    """So no submission has more than 100."""
+    assert {case.full for case in A4.table()[1]} == {1.0}

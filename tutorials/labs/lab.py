@@ -170,7 +170,7 @@ class Lab:
             if program is not None:
                 program.verify()
         except DoesNotFit as error:
-            return Measured(case, said=error_line(error), again=again)
+            return Measured(case, said=str(error), again=again)
         except Unsafe as error:
             return Measured(case, said=said_of(error), unsafe=f"{case}: {said_of(error)}", again=again)
         except Exception as error:  # whatever the submission's modules raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -20,10 +20,9 @@ from refimpl.memory import UNLIMITED, Allocator, BestFit, FirstFit, ideal
 from refimpl.memory.allocation_trace import TraceEvent, rounded
 from refimpl.network import Step, Tensor
 from refimpl.planner import DoesNotFit, Setup, SetupError, plan
-from refimpl.planner.verify import Unsafe
 from refimpl.slots.planner_only import PoolSearch
 from refimpl.text import size
-from tutorials.labs.lab import Case, Lab, machine, network_of
+from tutorials.labs.lab import Case, Lab, Refused, machine, network_of
 
 LARGEST = 1.5  #: times the ideal: the largest pool that is tried
 HALVINGS = 9  #: between the two
@@ -46,7 +45,7 @@ class Recorded:
 
         Raises:
             DoesNotFit: a block got no address.
-            Unsafe: an address is outside the pool, or of bytes that a live block has.
+            Refused: an address is outside the pool, or of bytes that a live block has.
         """
         pool, addresses = allocator.open(nbytes), dict[int, int]()
         live: list[tuple[int, int, TraceEvent]] = []  # (address, end, block), sorted
@@ -65,9 +64,9 @@ class Recorded:
             place = bisect_left(live, one[:1])
             for other in live[max(0, place - 1) : place + 1]:
                 if one[0] < other[1] and other[0] < one[1]:
-                    raise Unsafe(LIFETIME, f"{said(one)}, and {said(other)} at that moment")
+                    raise Refused(LIFETIME, f"{described(one)}, and {described(other)} at that moment")
             if found < 0 or one[1] > nbytes:
-                raise Unsafe(LIFETIME, f"{said(one)} of a pool of {nbytes:,}")
+                raise Refused(LIFETIME, f"{described(one)} of a pool of {nbytes:,}")
             addresses[event.block] = found
             insort(live, one)
         return Replayed(self, nbytes, addresses)
@@ -127,7 +126,7 @@ class Replayed:
         """Nothing is left to prove: the replay has compared each block with all that were alive."""
 
 
-def said(one: tuple[int, int, TraceEvent]) -> str:
+def described(one: tuple[int, int, TraceEvent]) -> str:
     address, end, event = one
     return f"{event.name} has the bytes {address:,} to {end:,}"
 
@@ -177,7 +176,9 @@ def outcome(trace: Recorded, allocator: Allocator) -> tuple[str, Replayed | None
             trace.served(allocator, found.budget - max(512, trace.ideal >> HALVINGS))
         except DoesNotFit as error:
             asked = f"{size(error.asked)} for {error.tensor}"
-            line += f"; in a smaller pool {error.where} asks {asked}, and the largest hole is {size(error.largest_hole)}"
+            line += (
+                f"; in a smaller pool {error.where} asks {asked}, and the largest hole is {size(error.largest_hole)}"
+            )
     return line, found
 
 

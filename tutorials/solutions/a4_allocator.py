@@ -44,23 +44,23 @@ class Mine(Allocator, PoolSearch):
 Key = Callable[[Life], float]
 
 
-def large(life: Life) -> float:
+def by_bytes(life: Life) -> float:
     return -life.nbytes
 
 
-def large_for_long(life: Life) -> float:
+def by_area(life: Life) -> float:
     return -(life.nbytes**2) * (life.end - life.begin)
 
 
-def old(life: Life) -> float:
+def by_age(life: Life) -> float:
     return life.begin
 
 
-def long(life: Life) -> float:
+def by_life(life: Life) -> float:
     return life.begin - life.end
 
 
-ORDERS: tuple[Key, ...] = (large, large_for_long, old, long)
+ORDERS: tuple[Key, ...] = (by_bytes, by_area, by_age, by_life)
 
 
 @lru_cache(maxsize=4)

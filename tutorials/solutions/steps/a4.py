@@ -14,7 +14,7 @@ from refimpl.memory import Allocator, BestFit, FirstFit, FitPool, FreeList, Pool
 from refimpl.slots.planner_only import PoolSearch
 from tutorials.labs.lab import Case
 from tutorials.labs.test_a4 import LAB as LAB
-from tutorials.solutions.a4_allocator import ORDERS, ROOMY, TO_THE_FRONT, Key, Placed, allocator, in_turn, large
+from tutorials.solutions.a4_allocator import ORDERS, ROOMY, TO_THE_FRONT, Key, Placed, allocator, by_bytes, in_turn
 
 NETWORKS = {
     "lenet": (16, 96), "tiny-vgg": (8, 48), "tiny-inception": (24, 96), "alexnet": (48, 160), "vgg16": (12, 48),
@@ -62,6 +62,7 @@ class RulePool(FitPool):
 
 STAYING = Rule(right=lambda size, nbytes, stays: stays)
 SMALL = Rule(right=lambda size, nbytes, stays: nbytes < size // 32)
+RULES = (BestFit(), FirstFit(), STAYING, SMALL)
 
 
 @dataclass(frozen=True)
@@ -89,20 +90,18 @@ class Turns(Allocator, PoolSearch):
 
 
 @dataclass(frozen=True)
-class Layout(Allocator, PoolSearch):
-    """Best fit, then the lowest layout from some orders, some rounds each."""
+class Layout(Turns):
+    """Four rules in turn, then the lowest layout from some orders, some rounds each."""
 
-    keys: tuple[Key, ...] = (large,)
+    keys: tuple[Key, ...] = (by_bytes,)
     rounds: int = 1
+    rules: tuple[Allocator, ...] = RULES
     name: ClassVar[str] = "a-layout"
-    summary: ClassVar[str] = "best fit, then the largest block first"
-
-    def open(self, size: int) -> Pool:
-        return BestFit(self.granularity).open(size)
+    summary: ClassVar[str] = "four rules, then the largest block first"
 
     def search(self, attempt: Callable[..., Any], budget: int, fixed_order: bool) -> Any:
         try:
-            return attempt(budget)
+            return super().search(attempt, budget, fixed_order)
         except DoesNotFit:
             roomy = attempt(ROOMY * budget, lag=0)
         known = lives(roomy.allocation_trace())
@@ -123,9 +122,9 @@ def layouts(known: Mapping[int, Life], key: Key, rounds: int) -> Iterator[dict[i
 ZERO: dict[str, Any] = {"allocator": BestFit()}
 FULL: dict[str, Any] = {"allocator": allocator}
 STEPS: dict[str, dict[str, Any]] = {
-    "two rules in turn": {"allocator": Turns(rules=(BestFit(), FirstFit()))},
-    "blocks that stay at one end": {"allocator": Turns(rules=(BestFit(), FirstFit(), STAYING))},
-    "four rules in turn": {"allocator": Turns(rules=(BestFit(), FirstFit(), STAYING, SMALL))},
+    "two rules in turn": {"allocator": Turns(rules=RULES[:2])},
+    "blocks that stay at one end": {"allocator": Turns(rules=RULES[:3])},
+    "four rules in turn": {"allocator": Turns(rules=RULES)},
     "a layout, the largest first": {"allocator": Layout()},
     "the highest block to the front": {"allocator": Layout(rounds=TO_THE_FRONT)},
     "several orders": {"allocator": Layout(keys=ORDERS, rounds=TO_THE_FRONT)},
