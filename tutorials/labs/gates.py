@@ -37,7 +37,7 @@ STEPS = 2  #: of training
 
 
 def own_work(lab: Lab, modules: Mapping[str, Any], cases: Sequence[Case], folder: Path) -> str:
-    """Whether the submission decides itself: who defines its methods, and whom it asks while it plans.
+    """Whether the submission decides itself: who defines its methods, and which modules it asks while it plans.
 
     It cannot see text of others that was copied or typed again; `classroom.py` compares syntax trees.
     """
