@@ -37,8 +37,8 @@ FAULTS = (
     Fault(
         "a bank gives all its words at once",
         "tutorials/labs/counted_threads.py",
-        "sum(max(map(one.count, one)) - 1 for one in banks)",
-        "sum(max(map(one.count, one)) - 1 for one in banks[:0])",
+        "one.turns += max(banks.values()) - 1",
+        "one.turns += 0",
         "tests/test_labs.py",
     ),
     Fault(

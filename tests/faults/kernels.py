@@ -219,8 +219,8 @@ FAULTS = (
     Fault(
         "the emulated GPU does not see a read that nothing orders after a write",
         "kernels/targets/emulated/order.h",
-        "if (!before && (write || h->write) && h->lo",
-        "if (!before && write && h->write && h->lo",
+        "if (!before && (a.write || h->write) && h->lo",
+        "if (!before && a.write && h->write && h->lo",
         "tests/refimpl/backend/test_emulated.py --device emulated -m emulated",
         slow=True,
     ),

@@ -18,8 +18,8 @@ NETWORKS = {
     "tiny-resnet": (4, 16), "tiny-unet": (8, 32), "tiny-convnext": (16, 48), "tiny-inception": (24, 96),
     "tiny-vit": (8, 32),
 }  # fmt: skip
-PARTS = [f"{network} {number} of 2" for network in NETWORKS for number in (1, 2)]
-DRAWS, NEED = 3, 0.03
+PARTS = [f"{network} {number} of 3" for network in NETWORKS for number in (1, 2, 3)]
+DRAWS, NEED = 3, 0.05
 KIB = 1 << 10
 REACH = 0.2, 0.85  #: shares of the way from what the largest step uses to what layer-wise takes
 
