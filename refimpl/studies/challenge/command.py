@@ -9,11 +9,9 @@ from pathlib import Path
 
 from refimpl.cli.parser import DONE, Fail, Parser, real, whole
 from refimpl.cli.terminal import print_json, say, show_table, waiting
-from refimpl.files import replace_text
 from refimpl.names import presets
 from refimpl.names.presets import NEIGHBOURS, PRESETS
 from refimpl.points.many_plans import Row
-from refimpl.report.markdown import put_between
 from refimpl.studies.challenge.entry import EntryQuestion, entered
 from refimpl.studies.challenge.entry_file import beats, prove, save
 from refimpl.studies.challenge.point_set import ChallengePoint, as_json, drawn, printed, version
@@ -22,7 +20,6 @@ from refimpl.studies.grid.many_points import add as add_many_points
 from refimpl.studies.grid.many_points import planned
 from refimpl.text import counted, duration
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "challenge.md"
 QUICK = "combined effort=60"  #: of the preset that searches, where no setup is named: its own effort takes much longer
 SHOWN = 20  #: points that are named, at most
 
@@ -47,7 +44,6 @@ def add(parser: Parser) -> None:
                         help="processor seconds of a plan, which else counts as no fit (default: 60)")  # fmt: skip
     parser.add_argument("--save", metavar="FOLDER", help="write the programs that are better than the best known")
     parser.add_argument("--submit", metavar="FILE", action="append", help="prove such a program; repeatable")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/challenge.md")
     add_many_points(parser)
 
 
@@ -68,15 +64,12 @@ def run(options: argparse.Namespace) -> int:
             plain(one) | {"points": [as_json(case) | row for case, row in pairs[one.setup]]} for one in scores
         ]})  # fmt: skip
         return DONE
-    found = table(scores, options.seed)
-    show_table(found)
+    show_table(table(scores, options.seed))
     if len(setups) == 1:
         say("")
         show_table(by_network(pairs[setups[0]]))
     for one in scores:
         tell_of(one, pairs[one.setup], options.save)
-    if options.write:
-        replace_text(PAGE, put_between(PAGE.read_text(encoding="utf-8"), "challenge", f"{found.markdown()}\n"))
     return DONE
 
 
