@@ -218,8 +218,12 @@ RELU = "relu.forward(conv1_out, conv1_out, stream=compute)"
     ("old", "new", "says"),
     [
         ("def train_step", "def other", "no function train_step"),
-        (f"    {RELU}\n", "", f"line 82 has to be `{RELU}`; only records and waits may change"),
-        ("stream=memory)  # result", "stream=compute)", "line 203 has to be `losses.copy_to_host"),
+        (f"    {RELU}\n", "", f"only records and waits may change, and here the script has `{RELU}`"),
+        (
+            "stream=memory)  # result",
+            "stream=compute)",
+            "line 203, `losses.copy_to_host(losses_pinned, stream=compute)`: only records",
+        ),
         (RELU, f"{RELU})", "not Python"),
     ],
 )

@@ -28,6 +28,7 @@ from tutorials.labs.lab import Case, Lab, Refused, machine, network_of
 
 NETWORK, BATCH = "lenet", 32  #: of the script
 FUNCTION = "train_step"
+ONLY = "only records and waits may change"
 Body = Sequence[ast.stmt]  #: the statements of `train_step`
 
 
@@ -66,7 +67,7 @@ def statements(source: str) -> Body:
         raise NotTheScript(f"the file is not Python: {one_line(str(error))}") from None
     body = next((node.body for node in found if node.name == FUNCTION), None)
     if body is None:
-        raise NotTheScript(f"the file has no function {FUNCTION}; only its records and waits may change")
+        raise NotTheScript(f"the file has no function {FUNCTION}; {ONLY}")
     return body
 
 
@@ -90,11 +91,10 @@ def script_of(source: str) -> Body:
     )
     for (node, said), (_, wanted) in zip(mine, theirs, strict=False):
         if said != wanted:
-            raise NotTheScript(f"line {node.lineno} has to be `{wanted}`; only records and waits may change")
+            said, wanted = one_line(said), one_line(wanted)
+            raise NotTheScript(f"line {node.lineno}, `{said}`: {ONLY}, and here the script has `{wanted}`")
     if len(mine) != len(theirs):
-        raise NotTheScript(
-            f"{FUNCTION} has {len(mine)} other lines and had {len(theirs)}; only records and waits may change"
-        )
+        raise NotTheScript(f"{FUNCTION} has {len(mine)} other lines and had {len(theirs)}; {ONLY}")
     return body
 
 
@@ -242,7 +242,9 @@ class ScriptLab(Lab):
     """A lab whose submission is a script: what is judged is the number of its waits."""
 
     def modules(self, path: Path) -> dict[str, Any]:
-        return {FUNCTION: script_of(path.read_text(encoding="utf-8", errors="replace"))}
+        body = script_of(path.read_text(encoding="utf-8", errors="replace"))
+        with_marks(own(BATCH), body)  # whether there are its streams and events
+        return {FUNCTION: body}
 
     def figure_of(self, case: Case, modules: Mapping[str, Any]) -> tuple[float, Program | None]:
         body = modules[FUNCTION]
