@@ -437,10 +437,13 @@ def test_the_layout_of_the_solution_is_also_a_plans(mine: Path) -> None:
         A4.planned(LENET, {"allocator": BestFit()}, budget)
 
 
-def test_the_command_of_a_case_says_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_of_a_case_says_what_does_not_fit(capsys: pytest.CaptureFixture[str], mine: Path) -> None:
     traces.main(A4.command(LENET, solution("a4")).split()[3:])
     first, best, _, ours = capsys.readouterr().out.splitlines()
     assert "the ideal is" in first and "step 20 (pool1 backward) asks" in best and "0.0 % above the ideal" in ours
+    mine.write_text(SEARCHING.format(pool="BestFit().open(8 * size)", body="return attempt(budget)"))
+    traces.main(A4.command(LENET, mine).split()[3:])
+    assert not lacks(capsys.readouterr().out.splitlines()[-1], mine, "of a pool of")
 
 
 @pytest.mark.matrix

@@ -22,7 +22,7 @@ from refimpl.network import Step, Tensor
 from refimpl.planner import DoesNotFit, Setup, SetupError, plan
 from refimpl.slots.planner_only import PoolSearch
 from refimpl.text import size
-from tutorials.labs.lab import Case, Lab, Refused, machine, network_of
+from tutorials.labs.lab import Case, Lab, Refused, machine, network_of, said_of
 
 LARGEST = 1.5  #: times the ideal: the largest pool that is tried
 HALVINGS = 9  #: between the two
@@ -170,6 +170,8 @@ def outcome(trace: Recorded, allocator: Allocator) -> tuple[str, Replayed | None
         found = trace.least(allocator)
     except DoesNotFit as error:
         return str(error), None
+    except Exception as error:  # whatever the submission raises
+        return said_of(error), None
     line = f"{size(found.budget)}, {above(found.budget / trace.ideal)}"
     if found.budget > trace.ideal:
         try:
