@@ -23,7 +23,7 @@ from refimpl.planner import DoesNotFit, Launch
 from refimpl.text import RefimplError
 from tests.messages import lacks
 from tutorials import course
-from tutorials.labs import classroom, gates, test_a1, test_a4, traces
+from tutorials.labs import classroom, gates, test_a1, test_a3, test_a4, traces
 from tutorials.labs.curve import Mark
 from tutorials.labs.lab import LAYER_WISE, PLAINEST, Case, Lab, Measured
 from tutorials.solutions import figures
@@ -31,7 +31,8 @@ from tutorials.solutions import figures
 ROOT = Path(__file__).resolve().parents[1]
 LABS, SOLUTIONS = ROOT / "tutorials" / "labs", ROOT / "tutorials" / "solutions"
 LIVENESS = (SOLUTIONS / "a1_liveness.py").read_text(encoding="utf-8")
-A1 = test_a1.LAB
+REBUILD = (SOLUTIONS / "a3_recompute_and_cache.py").read_text(encoding="utf-8")
+A1, A3 = test_a1.LAB, test_a3.LAB
 CASE = Case("tiny-vgg SETUP", "tiny-vgg", 2, zero=2_000_000, full=1_000_000, steps=(0.4, 0.8))
 
 
@@ -99,7 +100,7 @@ def test_a_seed_draws_a_case_of_each_part(name: str) -> None:
 def stored(name: str) -> list[Case]:
     """The cases of a lab, the quickest to plan first."""
     cases = importlib.import_module(f"tutorials.labs.test_{name}").LAB.table()[1]
-    return sorted(cases, key=lambda case: (case.network not in ("tiny-vgg", "lenet"), case.network, case.batch))
+    return sorted(cases, key=lambda case: (not case.network.startswith(("lenet", "tiny")), case.network, case.batch))
 
 
 def planned_again(name: str, case: Case) -> None:
@@ -264,6 +265,7 @@ def test_a_solution_has_a_hundred_and_the_labs_own_file_nothing(lab: str, tmp_pa
 
 AROUND = {
     "liveness": PLAINEST,
+    "recompute": LAYER_WISE,
     "offload": LAYER_WISE,
     "prefetch": LAYER_WISE.replace(offload=vdnn_conv.setup.offload),
     "cache": LAYER_WISE,
@@ -271,12 +273,17 @@ AROUND = {
 }
 THEIRS = {
     "liveness": ("refimpl.slots.baseline", "LayerWise"),
+    "recompute": ("refimpl.superneurons.recompute", "RecomputeSegments"),
     "offload": ("refimpl.vdnn", "OffloadInputs"),
     "prefetch": ("refimpl.slots", "Window"),
     "cache": ("refimpl.superneurons", "LeastRecentlyUsed"),
     "allocator": ("refimpl.memory", "BestFit"),
 }
-GIVEN = {"offload": '("conv",), "mine", "mine"', "prefetch": '"mine", "mine", ()'}
+GIVEN = {
+    "recompute": '"speed", "mine", "mine"',
+    "offload": '("conv",), "mine", "mine"',
+    "prefetch": '"mine", "mine", ()',
+}
 MODULE = """
 from refimpl import slots
 
@@ -456,3 +463,40 @@ def test_the_command_of_a_case_draws_the_pools(tmp_path: Path) -> None:
 def test_the_ideal_is_reached_in_every_case() -> None:
     """So no submission has more than 100."""
     assert {case.full for case in A4.table()[1]} == {1.0}
+
+
+# -- lab A3 ------------------------------------------------------------------------------------------------------------
+
+ONE_LAYER = "{t for t in alone(context) if alone(context).isdisjoint(makers(context, t)[0].reads)}"
+POOLS = f"{{t for t in {ONE_LAYER} if makers(context, t)[0].layer.kind == 'pool'}}"
+ALONE = "def alone(context): return {t for t in cheapest_first(context) if len(makers(context, t)) == 1}\n"
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(
+    ("dropped", "passed"), [("set()", 3), (POOLS, 5), (ONE_LAYER, 6), ("{*cheapest_first(context)}", 9)]
+)
+def test_after_each_step_of_a3_the_tests_of_the_later_steps_fail(dropped: str, passed: int, mine: Path) -> None:
+    mine.write_text(REBUILD.replace("= as_few_as_needed(context)", f"= {dropped}") + ALONE)
+    _, out = run("a3", "--submission", mine, "-k", "not TestRecomputeAndCache")
+    assert out.split()[0] == "." * passed + "F" * (11 - passed), out
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("key=lambda one: one.number)]", "key=lambda one: -one.number)]", "return them in order"),
+        (
+            "sorted(found,",
+            "sorted([one for one in found if one.writes],",
+            "does not run step 29 (3_2.conv1.relu forward)",
+        ),
+        ("if tensor not in locked)", "if tensor in locked)", "which is locked; return another tensor, or None"),
+    ],
+)
+def test_a_wrong_answer_of_a3_has_no_points_and_a_sentence(right: str, wrong: str, said: str, mine: Path) -> None:
+    assert right in REBUILD
+    mine.write_text(REBUILD.replace(right, wrong))
+    case = Case("", "tiny-resnet", 4, 1150 << 10, zero=1, full=0)
+    (measured,), _ = gates_of(A3, mine, case)
+    assert not measured.points and said in measured.said, measured.said

@@ -1,4 +1,4 @@
-"""Lab A3: a recompute and a cache.  The handout is tutorials/handouts/a3.md; the tests say, step by step, what is missing:
+"""Lab A3: a recompute and a cache.  The handout is tutorials/handouts/a3.md; the tests say what is missing:
 
 pytest tutorials/labs/test_a3.py -x
 """

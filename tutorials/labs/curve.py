@@ -60,8 +60,7 @@ def reason(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
     text = crash.message if crash else report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
     line = str(text).partition("\n")[0]
-    for prefix in ("Failed: ", "AssertionError: ", "NotImplementedError: "):
-        line = line.removeprefix(prefix)
+    line = re.sub(r"^(Failed|AssertionError|NotImplementedError|refimpl\.[.\w]+): ", "", line)
     file = Path(crash.path) if crash else Path()
     theirs = file.parent != LABS or re.match(r"a\d", file.name)  # not the tests', nor the engine's
     return (

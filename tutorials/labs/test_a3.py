@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from refimpl.memory import UNLIMITED
 from refimpl.network import Step, Tensor
@@ -15,7 +14,11 @@ from tutorials.labs.lab import LAYER_WISE, Case, Lab, machine, network_of
 
 SETUP = LAYER_WISE
 LAB = Lab(
-    "a3", ("recompute", "cache"), {"SETUP": SETUP}, again=(1.06, 1.12, 1.2), trained=Case("", "tiny-resnet", 4, 1300 << 10)
+    "a3",
+    ("recompute", "cache"),
+    {"SETUP": SETUP},
+    again=(1.06, 1.12, 1.2),
+    trained=Case("", "tiny-resnet", 4, 1300 << 10),
 )
 
 Asked = Callable[..., Planner]
@@ -48,7 +51,9 @@ def test_the_victim_is_never_locked(asked: Asked) -> None:
     for one in maps:
         locked = {other for other in maps if other is not one}
         victim = cache.victim(locked, 20)
-        assert victim is one, f"victim returned {victim}; of the {len(maps)} tensors that are here only {one} is not locked"
+        assert victim is one, (
+            f"victim returned {victim}; of the {len(maps)} tensors that are here only {one} is not locked"
+        )
     assert cache.victim({*maps}, 20) is None, "each tensor is locked, and victim returned one: return None"
 
 
@@ -67,8 +72,8 @@ def test_what_has_left_is_no_victim(asked: Asked) -> None:
 
 def test_it_fits_where_layer_wise_does_not(planned: Callable[..., Program]) -> None:
     needed = most_live(layer_wise("tiny-resnet", 8))
-    program = planned("tiny-resnet", 8, needed * 2 // 3)
-    assert program.counts.evictions or program.counts.recomputed_layers
+    held = most_live(planned("tiny-resnet", 8, needed * 2 // 3))
+    assert held < needed, f"a step holds {size(held)}, as many as without a cache; return a victim where there is one"
 
 
 # -- step 2: maps that one cheap step rebuilds -------------------------------------------------------------------------
@@ -122,7 +127,7 @@ def test_sources_name_the_input_of_a_dropped_map(asked: Asked) -> None:
             if not made.context.is_dropped(x):
                 numbers = made.context.rebuilt_from.get(x, ())
                 assert step.number in numbers, (
-                    f"{step} reads {one}, which is rebuilt from {x}: sources has {x} for {[*numbers]}; add {step.number}"
+                    f"{step} reads {one}, rebuilt from {x}: sources has {x} for {[*numbers]}; add {step.number}"
                 )
 
 
@@ -144,14 +149,14 @@ def test_a_chain_begins_at_a_map_that_is_there(asked: Asked) -> None:
     for one, made_by in cheap(made.context):
         if len(made_by) == 1:
             assert made.context.is_dropped(one), (
-                f"{made_by[0]} makes {one} from {made_by[0].layer.x}; even if that is dropped, a chain makes both: drop {one}"
+                f"{made_by[0]} makes {one} from {made_by[0].layer.x}; a chain can make both: drop {one}"
             )
     for one, step in readers(made):
         done, chain = set[Tensor](), again(made, one, step)
         for run in chain:
             for x in run.reads:
                 assert x in done or not made.context.is_dropped(x), (
-                    f"the chain of {one} for {step} is {named(chain)}: {run} reads {x}, which is dropped; make {x} before"
+                    f"the chain of {one} for {step} is {named(chain)}: {run} reads {x}, which is dropped; make it first"
                 )
             done.update(run.writes)
         assert one in done, f"the chain of {one} for {step} is {named(chain)}: it does not make {one}"
@@ -194,7 +199,9 @@ def test_a_checkpoint_outlives_its_last_rebuild(asked: Asked) -> None:
 
 
 def test_nothing_is_dropped_where_all_fits(asked: Asked) -> None:
-    assert in_a_budget_that_weights_fill(asked, "tiny-se").context.fates, "tiny-se is far too large, and nothing is dropped"
+    assert in_a_budget_that_weights_fill(asked, "tiny-se").context.fates, (
+        "tiny-se is far too large, and nothing is dropped"
+    )
     needed = most_live(layer_wise("tiny-se", 8))
     fates = asked("tiny-se", 8, needed * 5 // 4).context.fates
     dropped = sum(tensor.nbytes for tensor in fates)
@@ -211,8 +218,8 @@ def test_the_fullest_step_decides(asked: Asked) -> None:
     for one in context.fates:
         first, last = context.last_forward_use(one) + 1, context.first_backward_use(one) - 1
         assert any(first <= number <= last for number in full), (
-            f"tiny-vit(8) in {size(budget)} fills more than 90 % in steps {full} alone; {one} is dropped, and waits from "
-            f"step {first} to {last}"
+            f"tiny-vit(8) in {size(budget)} is more than 90 % full in steps {full} alone; {one} is dropped, and waits "
+            f"from step {first} to {last}"
         )
     dropped, every = (sum(one.nbytes for one in maps) for maps in (context.fates, [one for one, _ in cheap(context)]))
     assert 0 < dropped < every / 2, (
