@@ -70,9 +70,10 @@ def makers(context: Context, tensor: Tensor) -> list[Step]:
     return [step for step in context.uses[tensor] if step.forward and tensor in (*step.writes, *step.updates)]
 
 
-def as_few_as_needed(context: Context) -> set[Tensor]:
+def as_few_as_needed(context: Context) -> dict[Tensor, None]:
     """At the fullest step the cheapest map that waits there is dropped, again and again, until every step fits."""
-    waiting, full, dropped = cheapest_first(context), books(context), set[Tensor]()
+    waiting, full = cheapest_first(context), books(context)
+    dropped: dict[Tensor, None] = {}  # in order, so that two plans are alike
     ends = {tensor: context.last_use(tensor) for tensor in context.uses}
     while True:
         step = max(range(len(full)), key=full.__getitem__)
@@ -83,7 +84,7 @@ def as_few_as_needed(context: Context) -> set[Tensor]:
         if tensor is None:
             full[step] = 0  # nothing more can leave; the cache does the rest
             continue
-        dropped.add(tensor)
+        dropped[tensor] = None
         for number in idle(context, tensor):
             full[number] -= tensor.nbytes
         for x in (x for maker in makers(context, tensor) for x in maker.reads if x.managed):

@@ -46,14 +46,14 @@ class Chosen(Rebuild):
 
     def bind(self, context: Context) -> Rebuilding:
         found = Rebuilding(context)
-        found.dropped = {*self.choose(context)}
+        found.dropped = dict.fromkeys(self.choose(context))
         return found
 
 
-def of_one_layer(context: Context) -> set[Tensor]:
+def of_one_layer(context: Context) -> list[Tensor]:
     """What one cheap layer makes of a map that is kept."""
-    alone = {tensor for tensor in cheapest_first(context) if len(makers(context, tensor)) == 1}
-    return {tensor for tensor in alone if alone.isdisjoint(makers(context, tensor)[0].reads)}
+    alone = [tensor for tensor in cheapest_first(context) if len(makers(context, tensor)) == 1]
+    return [tensor for tensor in alone if not any(x in alone for x in makers(context, tensor)[0].reads)]
 
 
 def pools(context: Context) -> list[Tensor]:
