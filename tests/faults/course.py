@@ -39,7 +39,7 @@ FAULTS = (
         "tutorials/labs/counted_threads.py",
         "one.turns += max(banks.values()) - 1",
         "one.turns += 0",
-        "tests/test_labs.py",
+        "tests/test_labs_a0_a2.py",
     ),
     Fault(
         "a mark above the solution's counts without end",
