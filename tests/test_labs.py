@@ -128,7 +128,7 @@ def test_every_stored_case_has_the_figures_of_its_table(name: str) -> None:
 @pytest.mark.parametrize("name", figures.TABLES)
 def test_each_step_has_a_higher_mark_and_the_seed_hardly_moves_it(name: str) -> None:
     rows = figures.spread(importlib.import_module(f"tutorials.labs.test_{name}").LAB)
-    means, deviations = ([row[column] for row in rows] for column in (1, 2))
+    means, deviations = [row[1] for row in rows], [row[2] for row in rows]
     assert means == sorted(means) and 0 < means[0] and means[-1] < 100 and max(deviations) <= 3, rows
 
 

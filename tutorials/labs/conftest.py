@@ -153,7 +153,8 @@ class Marks:
         said = ""
         for report in self.reports:
             name = report.nodeid.rpartition("::test_")[2].replace("_", " ")
-            lines = dict(report.user_properties).get("lines")
+            given: dict[str, Any] = dict(report.user_properties)
+            lines = given.get("lines")
             if lines is not None:
                 terminalreporter.section(f"the mark of {Path(report.nodeid.partition('::')[0]).stem[5:].upper()}")
                 for line in lines:
