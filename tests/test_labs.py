@@ -391,6 +391,70 @@ def test_the_plain_rules_and_all_lives_are_ones_own_work(pool: str, mine: Path) 
     assert own("allocator", SEARCHING.format(pool=pool, body=body), mine) == ""
 
 
+PLANS_WITHIN = """from refimpl.planner import plan
+        from tutorials.labs.lab import LAYER_WISE
+        program = plan(context.network, LAYER_WISE.replace(offload={asked}), context.machine, context.budget)
+        found = slots.Departures()
+        for tensor, fate in program.fates.items():
+            if fate.name == "offload":
+                found.add(context.last_forward_use(tensor), tensor, "as planned")
+        return found"""
+CHOSEN = """
+from refimpl import slots
+
+class Chosen(slots.Offload):
+    name, summary, needs, offers = "chosen", "chosen", theirs.needs, theirs.offers
+
+    def bind(self, context):
+        return slots.Departures()
+"""
+
+
+@pytest.mark.parametrize(("asked", "said"), [("theirs", "OffloadInputs.bind"), ("Chosen()", "")])
+def test_a_plan_within_the_plan_asks_no_module_of_the_project_for_the_labs_slot(
+    asked: str, said: str, mine: Path
+) -> None:
+    text = MODULE.format(base="Offload", bind=PLANS_WITHIN.format(asked=asked), slot="offload")
+    found = own("offload", CHOSEN + text, mine)
+    assert bool(found) == bool(said) and said in found
+
+
+# -- an offload and a prefetch -----------------------------------------------------------------------------------------
+
+STOPS = {
+    ("a5a", "1 what waits two steps"): "nothing leaves where all fits: all fits: the fullest step has",
+    ("a5a", "2 as many as the budget asks for"): "who waits longest leaves first: tiny-unet(20)",
+    ("a5a", "3 the longest wait first"): "the fullest step is relieved: tiny-vgg(48)",
+    ("a5b", "1 one step ahead"): "two steps ahead: the copy of pool3 takes 12.6 µs",
+    ("a5b", "2 two steps ahead"): "copies queue on one link: tiny-convnext(32): backward waits",
+    ("a5b", "3 by the seconds"): "no copy takes the room of a gradient: tiny-convnext(32) does not fit",
+}
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(("lab", "step"), STOPS)
+def test_who_stops_after_a_step_is_told_the_next(lab: str, step: str, mine: Path) -> None:
+    slot = {"a5a": "offload", "a5b": "prefetch"}[lab]
+    mine.write_text(
+        f"from tutorials.solutions.steps.{lab} import STEPS\n\n{slot} = STEPS[{step!r}][{slot!r}]\n", encoding="utf-8"
+    )
+    status, out = run(lab, "--submission", mine, "-x")
+    assert status == 1 and STOPS[lab, step] in out, out
+
+
+@pytest.mark.parametrize(("lab", "slot", "method"), [("a5a", "offload", "offloads"), ("a5b", "prefetch", "due")])
+def test_names_in_place_of_maps_are_a_line(lab: str, slot: str, method: str, mine: Path) -> None:
+    text = (
+        next(LABS.glob(f"{lab}_*.py"))
+        .read_text(encoding="utf-8")
+        .replace("raise NotImplementedError(", "return ANSWER or (")
+    )
+    mine.write_text(f'{text}\n\nANSWER = {{"conv1": "it waits"}}\n', encoding="utf-8")
+    module = importlib.import_module(f"tutorials.labs.test_{lab}")
+    measured = module.LAB.measured(replace(CASE, budget=1 << 21), module.LAB.modules(mine), mine)
+    assert not measured.points and not lacks(measured.said, method, "conv1")
+
+
 # -- an allocator ------------------------------------------------------------------------------------------------------
 
 A4 = test_a4.LAB

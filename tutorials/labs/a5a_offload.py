@@ -1,33 +1,6 @@
-"""Lab A5: an Offload and a Prefetch of your own.  About four hours; after notebook 03.
+"""Lab A5a: an offload.  The handout is tutorials/handouts/a5a.md; the tests say, step by step, what is missing:
 
-vDNN offloads the inputs of all layers of some kinds, and prefetches by a window of layers.  It moves more than the
-budget asks for, and looks at layers where it should look at seconds.  Do better.
-
-What to write
-    `Leave`: which maps are offloaded, and after which step each begins to leave.
-    `Fetch`: which maps begin to come back while a step runs.
-The names `offload` and `prefetch` at the end are what the tests take.  The other slots are the lab's: layer-wise
-liveness, the fastest algorithms that fit once copies out are done, one stream for copies both ways, no join; addresses
-are fixed last, so bytes decide what fits, and no holes.
-
-What to know
-    docs/slots/offload.md and docs/slots/prefetch.md.  `context.maps_across()` are the maps that forward and backward
-    both use; `context.last_forward_use(t)` and `context.first_backward_use(t)` are numbers of steps.  A map must have
-    left after its last forward use; a copy may begin once its last writer has run.  `context.budget` are the bytes;
-    `context.machine.copy_seconds(nbytes, "in")` and `.seconds(call)` are the model's times.
-
-Steps
-    1. Offload every map that waits at least two steps.  Prefetch nothing: it fits, and stalls.
-    2. Prefetch each map a fixed number of steps ahead.
-    3. Ahead by time: a copy begins as late as the seconds of the steps before its use allow, one copy after another.
-    4. Offload no more than the budget asks for, and first the maps that wait longest.
-
-Test it: pytest tutorials/labs/test_a5.py --submission my_modules.py
-    This skeleton                                                            0: it fits nothing
-    Every map, none prefetched                                               99
-    As few maps as the budget asks for, none prefetched                      100
-    The same, ahead by time, whether there is room or not                    86: one case does not fit
-    The fullest steps are relieved, ahead by time where there is room        100
+pytest tutorials/labs/test_a5a.py -x
 """
 
 from __future__ import annotations
@@ -42,7 +15,7 @@ from refimpl.network import Step, Tensor
 
 @dataclass(frozen=True)
 class Leave(slots.Offload):
-    """Which maps are offloaded, and when."""
+    """Which maps are offloaded, and when each begins to leave."""
 
     name: ClassVar[str] = "my-offload"
     summary: ClassVar[str] = "some maps leave"
@@ -60,35 +33,14 @@ class Leaving:
         self.context = context
 
     def offloads(self) -> Mapping[Tensor, str]:
-        """Every map to be offloaded, and the reason."""
-        return {}  # yours
+        """Every map to be offloaded, and the reason in a few words."""
+        raise NotImplementedError(
+            "return a dict of maps and reasons: self.context.maps_across() are those to choose of"
+        )
 
     def leaves(self, step: Step) -> Sequence[Tensor]:
         """The maps whose copy out begins after the launches of this step."""
-        return ()  # yours
+        raise NotImplementedError("return a list of the offloaded maps that this step writes last")
 
 
-@dataclass(frozen=True)
-class Fetch(slots.Prefetch):
-    """Which maps come back while a step runs."""
-
-    name: ClassVar[str] = "my-prefetch"
-    summary: ClassVar[str] = "maps come back in time"
-    needs: ClassVar = frozenset({"offload"})
-
-    def bind(self, context: Context) -> Fetching:
-        return Fetching(context)
-
-
-class Fetching:
-    """Answers for one plan."""
-
-    def __init__(self, context: Context) -> None:
-        self.context = context
-
-    def due(self, step: Step) -> Sequence[Tensor]:
-        """The maps to copy in now."""
-        return ()  # yours
-
-
-offload, prefetch = Leave(), Fetch()
+offload = Leave()

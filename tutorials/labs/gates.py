@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +21,7 @@ from refimpl.backend import Trainer
 from refimpl.cli.parser import error_line
 from refimpl.memory import UNLIMITED
 from refimpl.planner import Program, plan
+from refimpl.slots import questions
 from tutorials.labs.curve import Mark
 from tutorials.labs.lab import LAYER_WISE, Case, Lab, Measured, machine
 
@@ -46,7 +47,7 @@ def own_work(lab: Lab, modules: Mapping[str, Any], cases: Sequence[Case], folder
             return f"{slot} is the project's own: {said}; write yours"
     found: list[str] = []
     for case in sorted(cases, key=lambda one: one.built.depth)[:2] if not lab.anything else ():
-        with asked_of_the_project(found, str(folder)), suppress(Exception):  # the cases say what is raised
+        with asked_of_the_project(found, str(folder), around(lab)), suppress(Exception):  # the cases say what is raised
             lab.figure_of(case, modules)
     return f"it asks the project's {found[0]} what to decide; write your own" if found else ""
 
@@ -62,9 +63,18 @@ def theirs(module: object) -> str:
     return ""
 
 
+def around(lab: Lab) -> set[type]:
+    """The project's modules that a lab has in the other slots."""
+    setups = lab.around.values()
+    return {type(setup.module(slot)) for setup in setups for slot in setup.slots if slot not in lab.slots}
+
+
 @contextmanager
-def asked_of_the_project(found: list[str], folder: str) -> Iterator[None]:
-    """Note what of the papers' folders, and which `bind`, the submission's code calls or inherits."""
+def asked_of_the_project(found: list[str], folder: str, known: Collection[type]) -> Iterator[None]:
+    """Note what of the papers' folders, and which `bind`, the submission's code calls or inherits.
+
+    A plan within the plan may ask the modules that are `known`, and no others of the project.
+    """
 
     def watch(frame: FrameType, event: str, argument: object) -> None:
         code, caller, owner = frame.f_code, frame.f_back, frame.f_locals.get("self")
@@ -74,7 +84,8 @@ def asked_of_the_project(found: list[str], folder: str) -> Iterator[None]:
         called = where.startswith(folder) and not where.startswith(ROOT) and "site-packages" not in where
         inherited = owner is not None and not type(owner).__module__.startswith("refimpl.")
         of_a_paper = code.co_filename[len(ROOT) :].split(os.sep)[0] in PAPERS
-        if (called and (of_a_paper or code.co_name == "bind")) or (inherited and of_a_paper):
+        planned = code.co_name == "bind" and where == questions.__file__ and not inherited and type(owner) not in known
+        if (called and (of_a_paper or code.co_name == "bind")) or (inherited and of_a_paper) or planned:
             kind = f"{type(owner).__name__}." if owner is not None else ""
             found.append(f"{kind}{code.co_name} ({code.co_filename[len(ROOT) :]})")
 

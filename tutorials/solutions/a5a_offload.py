@@ -1,127 +1,149 @@
-"""A solution of lab A5: the fullest steps are relieved, and each copy back begins in time, as soon as there is room."""
+"""A solution of lab A5a: two choices of maps are planned, and the faster one is taken."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from math import inf
 from typing import ClassVar
 
 from refimpl import Context, slots
-from refimpl.network import Step, Tensor
-
-
-def begins(context: Context) -> list[float]:
-    """When each step begins, in seconds, if nothing waits."""
-    found, now = [], 0.0
-    for step in context.network.steps:
-        found.append(now)
-        now += sum(context.machine.seconds(call) for call in step.calls)
-    return found
-
-
-def books(context: Context, away: Collection[Tensor]) -> list[int]:
-    """Bytes on the device at each step, from 1 on, if the maps that are away come back for their first backward use.
-
-    The workspace of the fastest algorithms is counted, too.
-    """
-    steps = context.network.steps
-    change = [0] * (len(steps) + 3)
-    for tensor, uses in context.uses.items():
-        if not uses:
-            continue
-        spans = [(uses[0].number, context.last_use(tensor) + 1)]
-        if tensor in away:
-            left, back = context.last_forward_use(tensor) + 1, context.first_backward_use(tensor)
-            spans = [(uses[0].number, left), (max(left, back), context.last_use(tensor) + 1)]
-        for first, last in spans:
-            change[first] += tensor.nbytes
-            change[last] -= tensor.nbytes
-    held, found = context.network.resident_bytes, []
-    for more in change:
-        held += more
-        found.append(held)
-    for step in steps:
-        choices = [context.machine.choices(call)[0].workspace_bytes for call in step.calls if call.choosable]
-        found[step.number] += max(choices, default=0)
-    return found
+from refimpl.memory.allocation_trace import rounded
+from refimpl.network import Tensor
+from refimpl.planner import DoesNotFit, plan
+from tutorials.labs.test_a5a import SETUP
 
 
 @dataclass(frozen=True)
 class Leave(slots.Offload):
-    """At the fullest step the map leaves that waits longest for its bytes, until every step fits."""
+    """Those that wait longest, or at the fullest step those with the most slack: one may fit alone."""
 
     name: ClassVar[str] = "my-offload"
-    summary: ClassVar[str] = "the fullest steps are relieved"
+    summary: ClassVar[str] = "the faster of two choices"
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"offload"})
 
     def bind(self, context: Context) -> slots.Departures:
-        starts, chosen, hopeless = begins(context), list[Tensor](), set[int]()
-
-        def idle(tensor: Tensor) -> tuple[int, int]:
-            """The steps between which no step uses it."""
-            return context.last_forward_use(tensor), context.first_backward_use(tensor) - 1
-
-        def slack(tensor: Tensor) -> float:
-            """Seconds that the copies leave of the wait, for each byte."""
-            first, last = idle(tensor)
-            copies = sum(context.machine.copy_seconds(tensor.nbytes, way) for way in ("in", "out"))
-            return (starts[last] - starts[first] - copies) / tensor.nbytes
-
-        maps = sorted((tensor for tensor in context.maps_across() if tensor.managed), key=slack, reverse=True)
-        while True:
-            held = books(context, chosen)
-            fullest = max((n for n in range(len(held)) if n not in hopeless), key=held.__getitem__)
-            if held[fullest] <= context.budget:
-                break
-            waiting = (t for t in maps if t not in chosen and idle(t)[0] < fullest < idle(t)[1])
-            if (tensor := next(waiting, None)) is None:
-                hopeless.add(fullest)
-            else:
-                chosen.append(tensor)
-        departures = slots.Departures()
-        for tensor in chosen:
-            written = context.last_forward_write(tensor, context.network.depth + 1)
-            departures.add(max(1, written), tensor, "a step that it waits through is too full")
-        return departures
+        choices = [relieved(context), longest(context)]
+        if set(choices[0]) != set(choices[1]):
+            choices.sort(key=lambda maps: seconds_with(context, maps))
+        return departures(context, choices[0])
 
 
 @dataclass(frozen=True)
-class Fetch(slots.Prefetch):
-    """Each copy begins as late as it can and still be over in time, and no earlier than there is room."""
+class These(slots.Offload):
+    """The given maps, for a trial."""
 
-    name: ClassVar[str] = "my-prefetch"
-    summary: ClassVar[str] = "as late as the seconds allow, where there is room"
-    needs: ClassVar = frozenset({"offload"})
+    maps: Sequence[Tensor]
+    name: ClassVar[str] = "these"
+    summary: ClassVar[str] = "the given maps"
+    needs: ClassVar = frozenset({"release"})
+    offers: ClassVar = frozenset({"offload"})
 
-    def bind(self, context: Context) -> Fetching:
-        return Fetching(context)
-
-
-class Fetching:
-    """Answers for one plan."""
-
-    def __init__(self, context: Context) -> None:
-        starts, depth = begins(context), context.network.depth
-        maps = [tensor for tensor, fate in context.fates.items() if fate.name == "offload"]
-        in_time: dict[Tensor, int] = {}
-        free = starts[-1]  # until then the link is free, seen from the end
-        for tensor in sorted(maps, key=context.first_backward_use, reverse=True):
-            needed = starts[context.first_backward_use(tensor) - 1]
-            free = min(free, needed) - context.machine.copy_seconds(tensor.nbytes, "in")
-            in_time[tensor] = max((n for n in range(depth, len(starts)) if starts[n] <= free), default=depth) + 1
-        held = books(context, maps)
-        self.asked: list[tuple[int, int, Tensor]] = []
-        for tensor in sorted(maps, key=context.first_backward_use):
-            use = number = context.first_backward_use(tensor)
-            while number > in_time[tensor] and held[number - 1] + tensor.nbytes <= context.budget:
-                number -= 1
-                held[number] += tensor.nbytes
-            self.asked.append((number, use, tensor))
-
-    def due(self, step: Step) -> Sequence[Tensor]:
-        """A map is asked for again at each step until there is a hole for it."""
-        return [tensor for first, use, tensor in self.asked if first <= step.number <= use]
+    def bind(self, context: Context) -> slots.Departures:
+        return departures(context, self.maps)
 
 
-offload, prefetch = Leave(), Fetch()
+def departures(context: Context, maps: Sequence[Tensor]) -> slots.Departures:
+    """Each map begins to leave after its last writer; step 1 for the batch, which no step writes."""
+    found = slots.Departures()
+    for tensor in maps:
+        written = context.last_forward_write(tensor, context.network.depth + 1)
+        found.add(max(1, written), tensor, "it waits through a step that is too full")
+    return found
+
+
+def seconds_with(context: Context, maps: Sequence[Tensor]) -> float:
+    """Of an iteration in which these maps leave; infinite where it does not fit."""
+    setup = SETUP.replace(offload=These(maps))
+    try:
+        return plan(context.network, setup, context.machine, context.budget).planned_seconds
+    except DoesNotFit:
+        return inf
+
+
+# -- two choices -------------------------------------------------------------------------------------------------------
+
+
+def longest(context: Context) -> list[Tensor]:
+    """As many as the budget asks for, those that wait for the most steps first."""
+    return as_many(context, lambda tensor: len(idle(context, tensor)))
+
+
+def as_many(context: Context, order: Callable[[Tensor], int]) -> list[Tensor]:
+    """The maps with the most of something, until all steps fit."""
+    held = books(context)
+    maps = [tensor for tensor in context.maps_across() if len(idle(context, tensor)) >= 2]
+    maps.sort(key=order, reverse=True)
+    for number, tensor in enumerate(maps):
+        if max(held) <= context.budget:
+            return maps[:number]
+        leave(held, context, tensor)
+    return maps
+
+
+def relieved(context: Context) -> list[Tensor]:
+    """At the fullest step the map leaves that has the most slack a byte, until all steps fit."""
+    held, chosen = books(context), list[Tensor]()
+    staying = sorted(context.maps_across(), key=slack_a_byte(context), reverse=True)
+    while held[fullest := held.index(max(held))] > context.budget:
+        waiting = (tensor for tensor in staying if fullest in idle(context, tensor))
+        if (tensor := next(waiting, None)) is None:
+            held[fullest] = 0  # no map can help: a smaller workspace may
+            continue
+        staying.remove(tensor)
+        chosen.append(tensor)
+        leave(held, context, tensor)
+    return chosen
+
+
+def slack_a_byte(context: Context) -> Callable[[Tensor], float]:
+    """The seconds that its two copies leave of a map's wait, for each byte; the batch is on the host already."""
+    start = starts(context)
+
+    def slack(tensor: Tensor) -> float:
+        steps, ways = idle(context, tensor), ("in",) if tensor in context.batch else ("out", "in")
+        copies = sum(context.machine.copy_seconds(tensor.nbytes, way) for way in ways)
+        return (start[steps.stop] - start[steps.start] - copies) / tensor.nbytes
+
+    return slack
+
+
+# -- what they count with ----------------------------------------------------------------------------------------------
+
+
+def idle(context: Context, tensor: Tensor) -> range:
+    """The steps through which a map waits."""
+    return range(context.last_forward_use(tensor) + 1, context.first_backward_use(tensor))
+
+
+def books(context: Context) -> list[int]:
+    """Bytes on the device at each step, by its number, if every map stays and each algorithm is the fastest."""
+    change = [0] * (len(context.network.steps) + 2)
+    change[0] = sum(rounded(tensor.nbytes) for tensor in context.network.resident)
+    for tensor, uses in context.uses.items():
+        if uses:
+            first = 1 if tensor in context.batch else uses[0].number
+            change[first] += rounded(tensor.nbytes)
+            change[context.last_use(tensor) + 1] -= rounded(tensor.nbytes)
+    held = [*accumulate(change)]
+    for step in context.network.steps:
+        workspaces = [context.machine.choices(call)[0].workspace_bytes for call in step.calls if call.choosable]
+        held[step.number] += rounded(max(workspaces, default=0))
+    return held
+
+
+def leave(held: list[int], context: Context, tensor: Tensor) -> None:
+    """The books without a map while it waits."""
+    for number in idle(context, tensor):
+        held[number] -= rounded(tensor.nbytes)
+
+
+def starts(context: Context) -> list[float]:
+    """When each step starts, by its number, in seconds, if none waits; the last place is the end."""
+    steps = [sum(map(context.machine.seconds, step.calls)) for step in context.network.steps]
+    return [0.0, 0.0, *accumulate(steps)]
+
+
+offload = Leave()
