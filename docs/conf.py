@@ -60,8 +60,9 @@ pages = {
     "command.md": commands.command_page(cli.parser()),
     "tutorials/README.md": generate.tutorial((ROOT / "tutorials" / "README.md").read_text("utf-8")),
     **{
-        f"tutorials/handouts/{path.name}": generate.tutorial(path.read_text("utf-8"), "tutorials/handouts")
-        for path in (ROOT / "tutorials" / "handouts").glob("*.md")
+        f"tutorials/{folder}/{path.name}": generate.tutorial(path.read_text("utf-8"), f"tutorials/{folder}")
+        for folder in ("handouts", "guest")
+        for path in (ROOT / "tutorials" / folder).glob("*.md")
     },
 }
 for name, text in pages.items():

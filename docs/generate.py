@@ -110,6 +110,8 @@ def measurements_page(folder: Path) -> str:
 # -- the site's copies -------------------------------------------------------------------------------------------------
 
 DECK = re.compile(r"\[([^]]*)\]\((?:\.\./tutorials/)?decks/(\w+)\.md\)")  #: a page of its own at the site's root
+COPIED = r"tutorials/(\w+\.ipynb|README\.md|(?:handouts|guest)/\w+\.md)"  #: what the site has a copy of
+ELSEWHERE = re.compile(r"\[([^]]*)\]\(\.\./(tutorials/solutions/\w+\.md|SECURITY\.md)\)")  #: what it has not
 CODE = re.compile(r"^\[(?:`(?P<name>[\w.]+)` in )?(?P<path>[\w/.-]+)\]\((?P<link>[^)]+)\)$", re.MULTILINE)
 
 
@@ -118,7 +120,8 @@ def for_the_site(text: str, page: Path) -> str:
     text = re.sub(r"<!-- on the site:\s(.*?)\s*-->", r"\1", text, flags=re.DOTALL)
     text = DECK.sub(r'<a href="\2.html">\1</a>', text)
     text = CODE.sub(lambda found: f"{found[0]}\n\n{_shown(page.parent / found['link'], found['name'])}", text)
-    return re.sub(r"\]\((?:\.\./)+tutorials/(\w+\.ipynb|README\.md|handouts/\w+\.md)([#)])", _copied, text)
+    text = ELSEWHERE.sub(r"\1 (`\2`)", text)
+    return re.sub(rf"\]\((?:\.\./)+{COPIED}([#)])", _copied, text)
 
 
 def _copied(found: re.Match[str]) -> str:
@@ -151,8 +154,8 @@ def tutorial(text: str, folder: str = "tutorials") -> str:
 
     def changed(found: re.Match[str]) -> str:
         path = posixpath.normpath(posixpath.join(folder, found[1]))
-        if path.startswith("tutorials/") and "/" not in path.removeprefix("tutorials/").removeprefix("handouts/"):
-            return found[0]  # the site has a copy of it, too
+        if re.fullmatch(COPIED, path):
+            return found[0]
         return f"]({posixpath.relpath(path, f'docs/_generated/{folder}')}"
 
     text = DECK.sub(rf'<a href="{posixpath.relpath(".", f"_generated/{folder}")}/\2.html">\1</a>', text)
