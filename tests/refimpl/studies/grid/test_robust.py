@@ -87,6 +87,8 @@ class Hook(refimpl.slots.Offload):
         return self
     def offloads(self):
         return {}["hook fails"]
+    def leaves(self, step):
+        return ()
 """
 
 
