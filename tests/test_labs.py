@@ -249,6 +249,13 @@ def test_a_students_repository_has_no_solution_and_its_links_lead_somewhere(tmp_
             assert "tutorials.solutions" not in text.replace("python -m tutorials.solutions.figures", ""), path
 
 
+def test_a_submission_may_be_in_a_repository_that_has_the_tests_too(tmp_path: Path) -> None:
+    """pytest reads the conftest.py of both."""
+    course.write(tmp_path, "https://example.org")
+    status, out = run("a2", "-k", "forward_reads", "--submission", tmp_path / "tutorials" / "labs" / "a2_waits.py")
+    assert status == 1 and out.count("no wait orders them") == 1, out
+
+
 # -- each lab ----------------------------------------------------------------------------------------------------------
 
 
