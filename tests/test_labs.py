@@ -112,6 +112,7 @@ def planned_again(name: str, case: Case) -> None:
     assert points == pytest.approx(case.steps, abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", figures.TABLES)
 def test_a_stored_case_has_the_figures_of_its_table(name: str) -> None:
     """`python -m tutorials.solutions.figures NAME --write` makes the table again."""
@@ -164,6 +165,7 @@ def test_a_module_that_keeps_something_is_not_repeatable(mine: Path) -> None:
     assert gates.changing(A1, modules, [A1.measured(CASE, modules, mine)]) == ""
 
 
+@pytest.mark.slow
 def test_bits_are_those_of_the_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
     modules = A1.modules(solution("a1"))
     assert gates.other_bits(A1, modules) == ""
@@ -249,6 +251,7 @@ def test_a_students_repository_has_no_solution_and_its_links_lead_somewhere(tmp_
             assert "tutorials.solutions" not in text.replace("python -m tutorials.solutions.figures", ""), path
 
 
+@pytest.mark.slow
 def test_a_submission_may_be_in_a_repository_that_has_the_tests_too(tmp_path: Path) -> None:
     """pytest reads the conftest.py of both."""
     course.write(tmp_path, "https://example.org")
