@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.matrix import some
 from tests.test_docs import script
 
 guest_chain = script("guest_chain")
@@ -94,7 +95,8 @@ def test_the_skeleton_says_what_to_write_next(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", HALVES)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", some(HALVES, "solution", "all recomputed"))
 def test_a_half_solution_gets_the_points_of_what_it_does(name: str, tmp_path: Path) -> None:
     change, right = HALVES[name]
     found, out = points(tmp_path, f"{SOLUTION}\n\n{change}\n", *(["-k", "point"] if change else []))
