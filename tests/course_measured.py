@@ -164,14 +164,14 @@ def seconds() -> list[str]:
             subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
             after = os.times()
             took.append(after.children_user + after.children_system - before.children_user - before.children_system)
-        lines.append(f"| {lab.upper()} | {took[0]:.0f} | {took[1]:.0f} |")
+        lines.append(f"| {lab.capitalize()} | {took[0]:.0f} | {took[1]:.0f} |")
     return lines
 
 
 def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
     for name, table in (("seconds", seconds), ("forty", forty)):
-        text = put_between(text, name, "\n".join(table()) + "\n")
+        text = put_between(text, name, "\n".join(table()))
     PAGE.write_text(text, encoding="utf-8")
 
 

@@ -159,7 +159,7 @@ class Marks:
             given: dict[str, Any] = dict(report.user_properties)
             lines = given.get("lines")
             if lines is not None:
-                terminalreporter.section(f"the mark of {Path(report.nodeid.partition('::')[0]).stem[5:].upper()}")
+                terminalreporter.section(f"the mark of {Path(report.nodeid.partition('::')[0]).stem[5:].capitalize()}")
                 for line in lines:
                     terminalreporter.write_line(line)
             elif report.failed:

@@ -75,7 +75,7 @@ def markdown(names: Sequence[str] = TABLES) -> str:
     rows = ["| lab | cases | handed in after the step | mark | deviation | least | most |", "| --- " * 7 + "|"]
     for name in names:
         lab: Lab = importlib.import_module(f"tutorials.labs.test_{name}").LAB
-        of = f"{name.upper()} | {len(lab.cases('1'))} of {len(lab.table()[1])}"
+        of = f"{name.capitalize()} | {len(lab.cases('1'))} of {len(lab.table()[1])}"
         for step, *marks in spread(lab):
             rows.append(f"| {of} | {step} | {' | '.join(f'{mark:.1f}' for mark in marks)} |")
             of = " |"
