@@ -133,6 +133,8 @@ def main() -> None:
         rows = touched(asked.since) if asked.since else stored()
         print("to judge:", ", ".join(row["setup"] for row in rows) or "nothing")
         sys.exit("\n".join(faults(rows)) or 0)
+    if unknown := set(asked.setups) - {row["setup"] for row in stored()}:
+        parser.error(f"no row has the setup {', '.join(sorted(unknown))}; add one to docs/entries/entries.csv")
     if asked.write:
         for row in stored():
             if row["setup"] in asked.setups or not (asked.setups or row["score"]):

@@ -574,3 +574,9 @@ def test_a_wrong_answer_of_a3_has_no_points_and_a_sentence(right: str, wrong: st
     case = Case("", "tiny-resnet", 4, 1150 << 10, zero=1, full=0)
     (measured,), _ = gates_of(A3, mine, case)
     assert not measured.points and said in measured.said, measured.said
+
+
+def test_a_trace_of_no_network_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        traces.main([str(solution("a4")), "nonet", "1", "VDNN_CONV"])
+    assert capsys.readouterr().err.splitlines()[-1].endswith("there is no network 'nonet'; did you mean unet?")

@@ -84,7 +84,7 @@ class Evicting:
 
     def victim(self, locked: Collection[Tensor], now: int) -> Tensor | None:
         """The tensor to evict at step `now`, never a locked one; None: every tensor is locked."""
-        raise NotImplementedError("victim: return a tensor that is here and not in locked, None if there is none")
+        raise NotImplementedError("victim: return a tensor that is here and not in locked; None if all are locked")
 
 
 recompute, cache = Rebuild(), Evict()

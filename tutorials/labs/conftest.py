@@ -43,6 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
     given = config.getoption("--submission")
     if given and not (config.invocation_params.dir / given).is_file():
         raise pytest.UsageError(f"--submission {given}: there is no such file")
+    if config.getoption("--csv") and config.getoption("class_of") is None:
+        raise pytest.UsageError("--csv is the table of a class; add --class DIR")
     if most := config.getoption("--memory"):
         with suppress(ImportError, ValueError):  # Windows has no `resource`
             import resource

@@ -176,5 +176,5 @@ def main(path: str, size: str) -> None:
 if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
-    except (RefimplError, OSError) as error:
-        sys.exit(str(error))
+    except (RefimplError, OSError, TypeError, ValueError) as error:
+        sys.exit(f"{error}; give a file and a shape, as in mine.py 44x2x24")

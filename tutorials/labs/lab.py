@@ -101,7 +101,7 @@ class Measured:
 
     case: Case
     points: float = 0.0
-    said: str = ""  #: the figure beside those that are known, or why there is none
+    said: str = ""  #: the figure beside those that are known, or why it has no figure
     unsafe: str = ""  #: what the proof found: then the whole mark is 0
     program: Program | None = None
     again: str = ""  #: the command that shows this case

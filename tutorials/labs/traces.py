@@ -16,14 +16,18 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+from refimpl.cli.parser import error_line
 from refimpl.memory import UNLIMITED, Allocator, BestFit, FirstFit, ideal
 from refimpl.memory.allocation_trace import TraceEvent, rounded
 from refimpl.network import Step, Tensor
 from refimpl.planner import DoesNotFit, Setup, SetupError, plan
 from refimpl.slots.planner_only import PoolSearch
-from refimpl.text import size
+from refimpl.text import RefimplError, size
 from tutorials.labs.lab import Case, Lab, Refused, machine, network_of, said_of
 
+COLOURS = (
+    "dark blue stays until backward, light blue comes and goes, orange and purple are gradients; dashed: the ideal"
+)
 LARGEST = 1.5  #: times the ideal: the largest pool that is tried
 HALVINGS = 9  #: between the two
 LIFETIME = 2  #: the rule of `refimpl.planner.verify` that two live blocks of the same bytes break
@@ -194,8 +198,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("around", choices=LAB.around)
     parser.add_argument("--picture", metavar="FILE", help="draw the blocks in both pools, over time")
     given = parser.parse_args(argv)
-    trace = recorded(given.network, given.batch, LAB.around[given.around])
-    allocators = {"best fit": BestFit(), "first fit": FirstFit(), str(given.file): LAB.modules(given.file)["allocator"]}
+    try:
+        trace = recorded(given.network, given.batch, LAB.around[given.around])
+        mine = LAB.modules(given.file)["allocator"]
+    except (RefimplError, OSError) as error:
+        parser.error(error_line(error))
+    allocators = {"best fit": BestFit(), "first fit": FirstFit(), str(given.file): mine}
     print(f"{given.network}, batch {given.batch}, {given.around}: the ideal is {size(trace.ideal)}")
     found = {}
     for name, allocator in allocators.items():
@@ -211,7 +219,7 @@ def draw(found: Mapping[str, Replayed | None], path: str) -> None:
 
     pools = {name: one for name, one in found.items() if one}
     unit, name = style.byte_unit(max(one.budget for one in pools.values()))
-    with style.page(4 * len(pools), 4.4, "One iteration's blocks, each in the least pool", "", 0.8) as figure:
+    with style.page(4 * len(pools), 4.4, "One iteration's blocks, each in the least pool", COLOURS, 0.8) as figure:
         grid = figure.subplots(1, len(pools), sharey=True, squeeze=False)[0]
         for axes, (title, one) in zip(grid, pools.items(), strict=True):
             events = one.recorded.events

@@ -270,5 +270,5 @@ def main(path: str, batch: str = str(BATCH)) -> None:
 if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
-    except (RefimplError, OSError) as error:
-        sys.exit(str(error))
+    except (RefimplError, OSError, TypeError, ValueError) as error:
+        sys.exit(f"{error}; give a file and a batch, as in mine.py 47")

@@ -89,6 +89,8 @@ def main() -> None:
     )
     parser.add_argument("--write", action="store_true", help="measure, and write the table")
     given = parser.parse_args()
+    if unknown := [name for name in given.labs if not (LABS / f"test_{name}.py").exists()]:
+        parser.error(f"there is no lab {unknown[0]}; there are {', '.join(TABLES)}")
     for name in given.labs:
         if given.write:
             write(importlib.import_module(f"tutorials.solutions.steps.{name}"))
