@@ -60,7 +60,7 @@ def run(session: pytest.Session) -> None:
     tasks = [(path, name, file) for path in tests for name, file in submissions(here / config.option.class_of, path)]
     if not tasks:
         raise pytest.UsageError(f"--class {config.option.class_of}: no .py file in it, and none of a student's folder")
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
     rows: list[Row] = []
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         waiting = [pool.submit(tested, *task, config) for task in tasks]
@@ -206,7 +206,7 @@ def write_for_gradescope(path: Path, reports: Sequence[pytest.TestReport]) -> No
     tests: list[dict[str, Any]] = []
     mark, lines = 0, list[str]()
     for report in reports:
-        given = dict(report.user_properties)
+        given: dict[str, Any] = dict(report.user_properties)
         mark, lines = given.get("mark", mark), given.get("lines", lines)
         name = report.nodeid.rpartition("::test_")[2].replace("_", " ")
         tests.append({"name": name, "status": report.outcome, "output": reason(report) if report.failed else ""})
