@@ -23,7 +23,7 @@ from refimpl.planner import DoesNotFit, Launch
 from refimpl.text import RefimplError
 from tests.messages import lacks
 from tutorials import course
-from tutorials.labs import classroom, gates, test_a1, test_a3, test_a4, traces
+from tutorials.labs import alike, classroom, gates, test_a1, test_a3, test_a4, traces
 from tutorials.labs.curve import Mark
 from tutorials.labs.lab import LAYER_WISE, PLAINEST, Case, Lab, Measured
 from tutorials.solutions import figures
@@ -66,8 +66,7 @@ def gates_of(lab: Lab, path: Path, *cases: Case) -> tuple[list[Measured], str]:
     """What a submission reaches in some cases, and the first gate that it does not pass; bits are left out."""
     modules = lab.modules(path)
     measured = [lab.measured(case, modules, path) for case in cases]
-    said = gates.unproved(measured) or gates.own_work(lab, modules, cases, path.parent)
-    return measured, said or gates.changing(lab, modules, measured)
+    return measured, gates.gate(lab, modules, measured, path)
 
 
 # -- the curve ---------------------------------------------------------------------------------------------------------
@@ -208,31 +207,52 @@ def test_a_copy_with_other_names_is_like_what_it_was_copied_from(tmp_path: Path)
     assert rows[1].like_the_project == "solutions/a1_liveness.py 100%"
 
 
+def test_who_decides_as_a_module_in_every_case_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same programs in some cases are not enough; a module is planned once for a class."""
+    cases = [CASE, replace(CASE, batch=3), replace(CASE, network="tiny-vit", around="BESIDE_RECOMPUTE")]
+    monkeypatch.setattr(Lab, "cases", lambda self, seed: cases)
+    papers = [alike.its(A1, "superneurons-liveness", case) for case in cases]
+    measured = [A1.measured(case, A1.modules(solution("a1")), solution("a1")) for case in cases]
+    decided = [alike.digest(A1, one.program) for one in measured]
+    assert alike.decides_as(A1, "ada", decided) == "layer-wise and the solution"
+    monkeypatch.setattr(Lab, "planned", None)  # nothing is planned again
+    assert alike.decides_as(A1, "bob", papers) == "superneurons-liveness"
+    assert papers[:2] == decided[:2]
+    for others in ([decided[0], papers[2], papers[2]], ["", *decided[1:]], ["", "", ""], []):
+        assert alike.decides_as(A1, "ada", others) == ""
+    assert alike.decides_as(replace(A1, anything=True), "ada", decided) == ""
+
+
 def test_a_row_says_what_became_of_a_submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--gradescope` of its process is what the row is made of."""
     config: Any = SimpleNamespace(option=SimpleNamespace(seed="each", limit=2.0))
     (tmp_path / "ada.py").touch()
     asked: list[str] = []
+    forged: list[str] = []  # by a submission, as its results
 
     def finished(arguments: list[str], limit: float) -> int | None:
         asked.extend(arguments)
         path = next(Path(one.partition("=")[2]) for one in arguments if one.startswith("--gradescope"))
         failed: Any = SimpleNamespace(nodeid="x", outcome="failed", failed=True, longrepr="=1\n", user_properties=[])
-        mark = [("mark", 78), ("lines", [])]
+        mark = [("mark", 78), ("lines", []), ("decided", ["c0ffee"])]
         passed: Any = SimpleNamespace(nodeid="y", outcome="passed", failed=False, user_properties=mark)
         classroom.write_for_gradescope(path, [failed, passed])
+        if forged:
+            path.write_text(forged[-1])
         return 1
 
-    def row(path: Path) -> tuple[int, int, int, str]:
-        found = classroom.tested(LABS / "test_a1.py", path.stem, path, config)
-        return found.mark, found.passed, found.tests, found.said
+    def row(path: Path) -> tuple[object, ...]:
+        found, decided = classroom.tested(LABS / "test_a1.py", path.stem, path, config)
+        return found.mark, found.passed, found.tests, found.said, *decided
 
     monkeypatch.setattr(classroom, "ended", finished)
-    assert row(tmp_path / "ada.py") == (78, 1, 2, "'=1") and "--seed=ada" in asked
+    assert row(tmp_path / "ada.py") == (78, 1, 2, "'=1", "c0ffee") and "--seed=ada" in asked
     assert row(tmp_path / "bob.py") == (0, 0, 0, "bob.py is not a file")
-    for status, said in ((None, "it did not end within 2 s"), (0, "its process ended with status 0, and no result")):
-        monkeypatch.setattr(classroom, "ended", lambda arguments, limit, status=status: status)
-        assert row(tmp_path / "ada.py") == (0, 0, 0, said)
+    for text in ("[]", '{"tests": [1], "extra_data": {}, "score": "=1"}', '{"tests": [], "score": 100}'):
+        forged.append(text)
+        assert row(tmp_path / "ada.py") == (0, 0, 0, "its process ended with status 1, and no result")
+    monkeypatch.setattr(classroom, "ended", lambda arguments, limit: None)
+    assert row(tmp_path / "ada.py") == (0, 0, 0, "it did not end within 2 s")
 
 
 def test_a_students_repository_has_no_solution_and_its_links_lead_somewhere(tmp_path: Path) -> None:
@@ -333,6 +353,13 @@ def test_a_module_of_the_project_is_not_ones_own_work(slot: str, mine: Path) -> 
     assert not lacks(own(slot, f"{slot} = theirs\n", mine), slot, f"{name}.{method}", "write yours")
     inherited = f"class Mine({name}):\n    pass\n\n\n{slot} = Mine({GIVEN.get(slot, '')})\n"
     assert not lacks(own(slot, inherited, mine), slot, f"Mine.{method}", "write yours")
+
+
+def test_own_work_is_asked_before_what_a_module_of_the_project_does_elsewhere(mine: Path) -> None:
+    """In a trace, fixed addresses share bytes."""
+    mine.write_text("from refimpl.combined.fixed import FixedAddresses\n\nallocator = FixedAddresses()\n")
+    (measured,), said = gates_of(A4, mine, LENET)
+    assert measured.unsafe and not lacks(said, "FixedAddresses.open", "write yours")
 
 
 @pytest.mark.parametrize("slot", [slot for slot in THEIRS if slot != "allocator"])

@@ -7,7 +7,6 @@ process is no sandbox: a submission can read and write what you can.
 
 from __future__ import annotations
 
-import ast
 import csv
 import json
 import os
@@ -25,13 +24,11 @@ from typing import Any
 
 import pytest
 
-import refimpl
 from refimpl.text import counted, harmless, one_line
+from tutorials.labs import alike
 from tutorials.labs.curve import reason
 
-RUN = 12  #: kinds of nodes of a syntax tree that are compared together
 MEMORY = 4  #: GiB of a submission's process, where the system can limit it
-PAPERS = ("vdnn", "vdnnpp", "superneurons", "accudnn", "combined", "slots")
 
 
 @dataclass
@@ -47,6 +44,7 @@ class Row:
     said: str = ""  #: the first message
     like: str = ""  #: the submission of this class that its text is most like
     like_the_project: str = ""
+    decides_as: str = ""  #: modules of the project that have its program in every case
 
 
 # -- all submissions of a folder ---------------------------------------------------------------------------------------
@@ -56,17 +54,20 @@ def run(session: pytest.Session) -> None:
     """Test them, show a row each, and write the table after every row."""
     config = session.config
     here = Path(config.invocation_params.dir)
-    tests = sorted({item.path for item in session.items})
-    tasks = [(path, name, file) for path in tests for name, file in submissions(here / config.option.class_of, path)]
+    labs = {item.path: item.module.LAB for item in session.items}  # type: ignore[attr-defined]
+    tasks = [(path, *one) for path in sorted(labs) for one in submissions(here / config.option.class_of, path)]
     if not tasks:
         raise pytest.UsageError(f"--class {config.option.class_of}: no .py file in it, and none of a student's folder")
     reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
     rows: list[Row] = []
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        waiting = [pool.submit(tested, *task, config) for task in tasks]
+        waiting = {pool.submit(tested, *task, config): task for task in tasks}
         try:
             for done in as_completed(waiting):
-                rows.append(row := done.result())
+                row, decided = done.result()
+                tests, student, _ = waiting[done]
+                row.decides_as = alike.decides_as(labs[tests], seed_of(student, config), decided)
+                rows.append(row)
                 reporter.write_line(
                     f"{len(rows):>3} of {len(tasks)}  {row.lab:<4}{row.student:<24.24}{row.mark:>4}"
                     f"{row.passed:>4} of {row.tests:<3}{row.seconds:>6.1f} s  {row.said}"
@@ -77,13 +78,25 @@ def run(session: pytest.Session) -> None:
             raise
     compare(rows, tasks)
     write_table(config, here, rows)
-    alike = [row for row in rows if row.like or row.like_the_project]
-    for row in alike:
-        like = " and ".join(one for one in (row.like, row.like_the_project) if one)
-        reporter.write_line(f"{row.lab} {row.student}: its text is like {like}")
-    reporter.write_line(
-        f"{counted(len(rows), 'submission')}; a text that is like another's is a question, not an answer"
-    )
+    for row in rows:
+        if like := " and ".join(filter(None, (row.like, row.like_the_project))):
+            reporter.write_line(f"{row.lab} {row.student}: its text is like {like}")
+        if row.decides_as:
+            reporter.write_line(f"{row.lab} {row.student}: it decides as {row.decides_as} on all cases")
+    reporter.write_line(f"{counted(len(rows), 'submission')}; what is alike is a question, not an answer")
+
+
+def compare(rows: Sequence[Row], tasks: Sequence[tuple[Path, str, Path]]) -> None:
+    """Name for each submission the most alike text of its lab and of the project."""
+    for tests in {tests for tests, _, _ in tasks}:
+        lab = tests.stem.removeprefix("test_")
+        given = set[int]().union(*(alike.shapes(path) for path in tests.parent.glob(f"{lab}_*.py")))
+        texts = {printable(student): alike.shapes(path) - given for one, student, path in tasks if one == tests}
+        project = alike.texts_of_the_project(lab)
+        for row in rows:
+            if row.lab == lab and (mine := texts.get(row.student)):
+                row.like = alike.most_alike(mine, {name: one for name, one in texts.items() if name != row.student})
+                row.like_the_project = alike.most_alike(mine, project)
 
 
 def submissions(folder: Path, tests: Path) -> Iterator[tuple[str, Path]]:
@@ -97,31 +110,36 @@ def submissions(folder: Path, tests: Path) -> Iterator[tuple[str, Path]]:
             yield path.stem, path
 
 
-def tested(tests: Path, student: str, path: Path, config: pytest.Config) -> Row:
-    """Run a lab's tests on one submission."""
+def seed_of(student: str, config: pytest.Config) -> str:
+    return student if config.option.seed == "each" else str(config.option.seed)
+
+
+def tested(tests: Path, student: str, path: Path, config: pytest.Config) -> tuple[Row, list[str]]:
+    """Run a lab's tests on one submission: its row, and what it decides in each case."""
     row = Row(printable(student), tests.stem.removeprefix("test_"))
     if not path.is_file():
         row.said = f"{printable(path.name)} is not a file"
-        return row
-    seed = student if config.option.seed == "each" else config.option.seed
+        return row, []
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "results.json"
-        options = [f"--submission={path.absolute()}", f"--seed={seed}", f"--gradescope={results}", f"--memory={MEMORY}"]
-        status = ended(["-m", "pytest", str(tests), *options, "-q", "-p", "no:cacheprovider"], config.option.limit)
+        options = [f"--submission={path.absolute()}", f"--seed={seed_of(student, config)}", f"--memory={MEMORY}"]
+        command = ["-m", "pytest", str(tests), *options, f"--gradescope={results}", "-q", "-p", "no:cacheprovider"]
+        status = ended(command, config.option.limit)
         row.seconds = time.monotonic() - began
+        decided: list[str] = []
         try:
             found = json.loads(results.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            found = {"tests": []}
-        if not found["tests"]:
+            failed = [printable(test["output"]) for test in found["tests"] if test["status"] != "passed"]
+            decided += found["extra_data"]["decided"]
+            row.mark, row.tests, row.said = int(found["score"]), len(found["tests"]), next(iter(failed), "")
+            row.passed = row.tests - len(failed)
+        except Exception:  # there is no file, or the submission wrote it
+            row.tests = 0
+        if not row.tests:
             late = f"it did not end within {config.option.limit:g} s" if status is None else ""
             row.said = late or f"its process ended with status {status}, and no result"
-            return row
-    row.mark, row.tests = found["score"], len(found["tests"])
-    row.passed = sum(test["status"] == "passed" for test in found["tests"])
-    row.said = printable(next((test["output"] for test in found["tests"] if test["status"] != "passed"), ""))
-    return row
+    return row, decided
 
 
 def ended(arguments: Sequence[str], limit: float) -> int | None:
@@ -157,57 +175,16 @@ def write_table(config: pytest.Config, here: Path, rows: list[Row]) -> None:
         table.writerows(sorted((*astuple(row)[:5], f"{row.seconds:.1f}", *astuple(row)[6:]) for row in rows))
 
 
-# -- likeness of texts -------------------------------------------------------------------------------------------------
-
-
-def compare(rows: Sequence[Row], tasks: Sequence[tuple[Path, str, Path]]) -> None:
-    """Name for each submission the most alike of its lab and of the project, where more than half of it is the same."""
-    ours = Path(refimpl.__file__).parent
-    for tests in {tests for tests, _, _ in tasks}:
-        lab = tests.stem.removeprefix("test_")
-        known = set[int]().union(*(shapes(path) for path in tests.parent.glob(f"{lab}_*.py")))
-        texts = {printable(student): shapes(path) - known for one, student, path in tasks if one == tests}
-        project = {
-            f"{path.parent.name}/{path.name}": shapes(path) for paper in PAPERS for path in (ours / paper).glob("*.py")
-        }
-        solutions = tests.parent.parent / "solutions"
-        project |= {f"solutions/{path.name}": shapes(path) for path in solutions.glob(f"{lab}_*.py")}
-        for row in rows:
-            if row.lab == lab and (mine := texts.get(row.student)):
-                row.like = most_alike(mine, {name: one for name, one in texts.items() if name != row.student})
-                row.like_the_project = most_alike(mine, project)
-
-
-def most_alike(mine: set[int], others: dict[str, set[int]]) -> str:
-    share, name = max(((len(mine & one) / len(mine), name) for name, one in others.items()), default=(0.0, ""))
-    return f"{name} {share:.0%}" if share >= 0.6 else ""
-
-
-def shapes(path: Path) -> set[int]:
-    """Runs of kinds of nodes in the functions of a file, without names and values; empty where it is not Python."""
-    try:
-        tree = ast.parse(path.read_bytes()) if path.is_file() else ast.Module([], [])
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()
-    found: set[int] = set()
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
-        kinds = [
-            type(one).__name__ for part in function.body for one in ast.walk(part) if not isinstance(one, ast.Load)
-        ]
-        found |= {hash((*kinds[at : at + RUN],)) for at in range(len(kinds) - RUN + 1)}
-    return found
-
-
 # -- Gradescope --------------------------------------------------------------------------------------------------------
 
 
 def write_for_gradescope(path: Path, reports: Sequence[pytest.TestReport]) -> None:
     """The mark and every test, as Gradescope's `results.json`."""
     tests: list[dict[str, Any]] = []
-    mark, lines = 0, list[str]()
+    given: dict[str, Any] = {"mark": 0, "lines": [], "decided": []}
     for report in reports:
-        given: dict[str, Any] = dict(report.user_properties)
-        mark, lines = given.get("mark", mark), given.get("lines", lines)
+        given |= dict(report.user_properties)
         name = report.nodeid.rpartition("::test_")[2].replace("_", " ")
         tests.append({"name": name, "status": report.outcome, "output": reason(report) if report.failed else ""})
-    path.write_text(json.dumps({"score": mark, "output": "\n".join(lines), "tests": tests}, indent=1), encoding="utf-8")
+    found = {"score": given["mark"], "output": "\n".join(given["lines"]), "tests": tests}
+    path.write_text(json.dumps(found | {"extra_data": {"decided": given["decided"]}}, indent=1), encoding="utf-8")

@@ -17,7 +17,7 @@ import pytest
 from refimpl.planner import Program
 from refimpl.planner.loop import Planner
 from refimpl.text import RefimplError
-from tutorials.labs import classroom
+from tutorials.labs import alike, classroom
 from tutorials.labs.curve import PASS_MARK, Mark, reason
 from tutorials.labs.lab import Case, Lab, Measured, machine, said_of
 
@@ -133,7 +133,8 @@ def marked(request: pytest.FixtureRequest) -> Callable[[Mark], None]:
     """Give the mark; a test that gives less than a pass fails."""
 
     def give(mark: Mark) -> None:
-        request.node.user_properties += [("mark", mark.value), ("lines", mark.lines())]
+        decided = [alike.digest(lab_of(request), one.program) for one in mark.measured]
+        request.node.user_properties += [("mark", mark.value), ("lines", mark.lines()), ("decided", decided)]
         if mark.value < PASS_MARK:
             pytest.fail(mark.lines()[min(1, len(mark.lines()) - 1)], pytrace=False)
 

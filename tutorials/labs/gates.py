@@ -34,13 +34,25 @@ HELPERS = ("Departures", "Releases", "LastConsumerSends", "FitPool", "FreeList",
 STEPS = 2  #: of training
 
 
+def gate(lab: Lab, modules: Mapping[str, Any], measured: Sequence[Measured], submission: Path) -> str:
+    """The first gate that a submission does not pass, without the bits, which take seconds.
+
+    Own work is the first: what the project's own module does outside of its place says nothing to a student.
+    """
+    return (
+        own_work(lab, modules, [one.case for one in measured], submission.parent)
+        or unproved(measured)
+        or changing(lab, modules, measured)
+    )
+
+
 # -- own work ----------------------------------------------------------------------------------------------------------
 
 
 def own_work(lab: Lab, modules: Mapping[str, Any], cases: Sequence[Case], folder: Path) -> str:
     """Whether the submission decides itself: who defines its methods, and which modules it asks while it plans.
 
-    It cannot see text of others that was copied or typed again; `classroom.py` compares syntax trees.
+    It cannot see text of others that was copied or typed again; `alike.py` compares syntax trees, and programs.
     """
     for slot, module in modules.items() if not lab.anything else ():
         if said := theirs(module):
@@ -159,8 +171,8 @@ class Marked:
         assert not (said := changing(self.lab, modules, measured)), said
 
     def test_it_is_your_own_work(self, modules: dict[str, Any], measured: list[Measured], submission: Path) -> None:
-        assert any(one.program for one in measured), measured[0].said
         assert not (said := own_work(self.lab, modules, [one.case for one in measured], submission.parent)), said
+        assert any(one.program for one in measured), measured[0].said
 
     def test_trained_weights_have_the_bits_of_plain_training(self, modules: dict[str, Any]) -> None:
         assert not (said := other_bits(self.lab, modules)), said
@@ -168,10 +180,5 @@ class Marked:
     def test_the_mark(
         self, modules: dict[str, Any], measured: list[Measured], submission: Path, marked: Callable[[Mark], None]
     ) -> None:
-        gate = (
-            unproved(measured)
-            or own_work(self.lab, modules, [one.case for one in measured], submission.parent)
-            or changing(self.lab, modules, measured)
-            or other_bits(self.lab, modules)
-        )
-        marked(Mark(measured, self.lab.table()[0], gate))
+        said = gate(self.lab, modules, measured, submission) or other_bits(self.lab, modules)
+        marked(Mark(measured, self.lab.table()[0], said))

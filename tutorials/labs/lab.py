@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
@@ -161,12 +162,8 @@ class Lab:
     def measured(self, case: Case, modules: Mapping[str, Any], path: Path) -> Measured:
         """Plan a case with the submission's modules, and prove the program."""
         again = self.command(case, path)
-        share, note = 1.0, ""
         try:
-            try:
-                figure, program = self.figure_of(case, modules)
-            except DoesNotFit as error:
-                share, (figure, program, note) = HALF, self.in_a_larger_budget(case, modules, error)
+            figure, program, note = self.reached(case, modules)
             if program is not None:
                 program.verify()
         except DoesNotFit as error:
@@ -176,22 +173,27 @@ class Lab:
         except Exception as error:  # whatever the submission's modules raise
             return Measured(case, said=error_line(error), again=again)
         beside = f"{self.unit(figure)}; the solution {self.unit(case.full)}, the trivial one {self.unit(case.zero)}"
-        return Measured(case, share * case.points(figure), f"{note}{beside}", "", program, again)
+        points = case.points(figure) * (HALF if note else 1)
+        return Measured(case, points, f"{note}{beside}", "", program, again)
 
-    def in_a_larger_budget(
-        self, case: Case, modules: Mapping[str, Any], misfit: DoesNotFit
-    ) -> tuple[float, Program, str]:
-        for times in self.again:
-            try:
-                program = self.planned(case, modules, int(times * case.budget))
-            except DoesNotFit:
-                continue
-            return self.figure(program), program, f"it fits {times} × the budget alone: "
-        raise misfit
+    def reached(self, case: Case, modules: Mapping[str, Any]) -> tuple[float, Any, str]:
+        """Figure and program; where nothing fits the budget, of the first larger one that does, and a note of it."""
+        try:
+            return *self.figure_of(case, modules), ""
+        except DoesNotFit:
+            for times in self.again:
+                with suppress(DoesNotFit):
+                    program = self.planned(case, modules, int(times * case.budget))
+                    return self.figure(program), program, f"it fits {times} × the budget alone: "
+            raise
 
-    def once_more(self, case: Case, modules: Mapping[str, Any], program: Program) -> bool:
+    def decided(self, program: Any) -> object:
+        """All that was decided: what is moved, dropped and released, when, and at which addresses."""
+        return document(program)
+
+    def once_more(self, case: Case, modules: Mapping[str, Any], program: Any) -> bool:
         """Whether a case has the same program again."""
-        return document(self.planned(case, modules, program.budget)) == document(program)
+        return self.decided(self.planned(case, modules, program.budget)) == self.decided(program)
 
     def command(self, case: Case, path: Path) -> str:
         """The command that draws the submission's program of a case."""
