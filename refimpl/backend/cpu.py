@@ -33,7 +33,7 @@ from refimpl.backend.orders import Arranger, LegalOrder, ProgramOrder
 from refimpl.backend.poison import ONES, Place, Poison
 from refimpl.backend.run_errors import DeviceFailed
 from refimpl.machine import HOST, Span, Timeline, engine_of
-from refimpl.planner import Copy, CopyIn, HostCopy, Launch, Program
+from refimpl.planner import Copy, CopyOut, HostCopy, Launch, Program
 from refimpl.planner.instructions import DEVICE, STORE
 from refimpl.text import counted, size
 
@@ -72,13 +72,10 @@ class CpuDevice(Device):
     def write(self, address: int, values: np.ndarray) -> None:
         np.copyto(self.view(address, values.shape, values.dtype), values)
 
-    def copy_out(self, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> None:
-        there = self.pinned if tier == HOST else self.tiers[tier]
-        there[pinned_address : pinned_address + nbytes] = self.arena[address : address + nbytes]
-
-    def copy_in(self, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> None:
-        there = self.pinned if tier == HOST else self.tiers[tier]
-        self.arena[address : address + nbytes] = there[pinned_address : pinned_address + nbytes]
+    def copy(self, out: bool, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> None:
+        here = self.arena[address : address + nbytes]
+        there = (self.pinned if tier == HOST else self.tiers[tier])[pinned_address : pinned_address + nbytes]
+        np.copyto(there, here) if out else np.copyto(here, there)
 
     def replay(self, program: Program, settings: Settings) -> CpuReplay:
         return CpuReplay(self, program, settings)
@@ -99,9 +96,8 @@ class CpuReplay(Replay):
         self._work: dict[int, list[Callable[[], None]]] = {}
         for position, instruction in enumerate(program.instructions):
             if isinstance(instruction, Copy):
-                copy = device.copy_in if isinstance(instruction, CopyIn) else device.copy_out
                 place = instruction.address, instruction.pinned_address, instruction.nbytes, instruction.tier
-                self._work[position] = [partial(copy, *place)]
+                self._work[position] = [partial(device.copy, isinstance(instruction, CopyOut), *place)]
             elif isinstance(instruction, HostCopy):
                 self._work[position] = [partial(self._host_work.run, instruction)]
             elif isinstance(instruction, Launch) and instruction.call.collective:

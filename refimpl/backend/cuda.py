@@ -34,7 +34,7 @@ from refimpl.backend.orders import awaited
 from refimpl.backend.peer import PeerMemory
 from refimpl.backend.run_errors import DeviceFailed, RunError
 from refimpl.machine import HOST, PEER, Span, Timeline, engine_of
-from refimpl.planner import COMPUTE, Allocate, Copy, CopyIn, Free, Launch, Program, Record, Wait
+from refimpl.planner import COMPUTE, Allocate, Copy, CopyOut, Free, Launch, Program, Record, Wait
 from refimpl.text import size
 
 BLOCKING = "blocking_sync" if hasattr(EventOptions, "blocking_sync") else "busy_waited_sync"  #: its older name
@@ -122,33 +122,32 @@ class CudaDevice(Device):
     def read(self, address: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         values = np.empty(shape, dtype)
         with device_errors("reading from it"):
-            fetch = copying(driver.cuMemcpyDtoHAsync, values.ctypes.data, self._base + address, values.nbytes)
-            fetch(self.handles[COMPUTE])
+            self.copying_to_host(True, address, values.ctypes.data, values.nbytes)(self.handles[COMPUTE])
             self.streams[COMPUTE].sync()
         return values
 
     def write(self, address: int, values: np.ndarray) -> None:
         given = np.ascontiguousarray(values)
         with device_errors("writing to it"):
-            send = copying(driver.cuMemcpyHtoDAsync, self._base + address, given.ctypes.data, given.nbytes)
-            send(self.handles[COMPUTE])
+            self.copying_to_host(False, address, given.ctypes.data, given.nbytes)(self.handles[COMPUTE])
             self.streams[COMPUTE].sync()
 
-    def copy_out(self, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> None:
-        self.copying_out(address, pinned_address, nbytes, tier)(self.handles[COMPUTE])
+    def copy(self, out: bool, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> None:
+        self.copying(out, address, pinned_address, nbytes, tier)(self.handles[COMPUTE])
 
-    def copy_in(self, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> None:
-        self.copying_in(address, pinned_address, nbytes, tier)(self.handles[COMPUTE])
-
-    def copying_out(self, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> Callable[[Any], None]:
+    def copying(
+        self, out: bool, address: int, pinned_address: int, nbytes: int, tier: str = HOST
+    ) -> Callable[[Any], None]:
+        """The same as a function of a stream's handle."""
         if tier == PEER and self._peer is not None:
-            return self._peer.copying(pinned_address, self._base + address, nbytes, out=True)
-        return copying(driver.cuMemcpyDtoHAsync, self._pinned_base + pinned_address, self._base + address, nbytes)
+            return self._peer.copying(pinned_address, self._base + address, nbytes, out)
+        return self.copying_to_host(out, address, self._pinned_base + pinned_address, nbytes)
 
-    def copying_in(self, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> Callable[[Any], None]:
-        if tier == PEER and self._peer is not None:
-            return self._peer.copying(pinned_address, self._base + address, nbytes, out=False)
-        return copying(driver.cuMemcpyHtoDAsync, self._base + address, self._pinned_base + pinned_address, nbytes)
+    def copying_to_host(self, out: bool, address: int, host: int, nbytes: int) -> Callable[[Any], None]:
+        """Between the arena and any memory of the host: to it, or back."""
+        if out:
+            return copying(driver.cuMemcpyDtoHAsync, host, self._base + address, nbytes)
+        return copying(driver.cuMemcpyHtoDAsync, self._base + address, host, nbytes)
 
     def event(self, record: int) -> Any:
         """The event, without timing, of the record at a position; shared by all programs: iterations never overlap.
@@ -176,12 +175,8 @@ class CudaDevice(Device):
         nbytes = max(program.network.reduced)
         with device_errors(f"pinning {size(nbytes)} of host memory (smaller buckets take less)"):
             whole = cuda.pinned_array(nbytes + COUNTER, np.uint8)
-        copies = (
-            lambda address, host, nbytes: copying(driver.cuMemcpyDtoHAsync, host, self._base + address, nbytes),
-            lambda address, host, nbytes: copying(driver.cuMemcpyHtoDAsync, self._base + address, host, nbytes),
-        )
         made = self.network_side_of(
-            program, self.communicator, whole[:nbytes], whole[nbytes:].view(np.uint32), copies,
+            program, self.communicator, whole[:nbytes], whole[nbytes:].view(np.uint32), self.copying_to_host,
             lambda position: self.event(position).handle, self.handles[stream],
         )  # fmt: skip
         self._hosts.append(made)
@@ -247,8 +242,8 @@ class CudaReplay(Replay):
             stream = device.streams[instruction.stream]
             return [(launch.run, stream) for launch in self._bound.launches[position]]
         if isinstance(instruction, Copy):
-            make = device.copying_in if isinstance(instruction, CopyIn) else device.copying_out
-            copy = make(instruction.address, instruction.pinned_address, instruction.nbytes, instruction.tier)
+            place = instruction.address, instruction.pinned_address, instruction.nbytes, instruction.tier
+            copy = device.copying(isinstance(instruction, CopyOut), *place)
             return [(copy, device.handles[instruction.stream])]
         if isinstance(instruction, Record):
             return [(device.streams[instruction.stream].record, device.event(position))]

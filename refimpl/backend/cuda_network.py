@@ -21,7 +21,8 @@ from refimpl.backend.cuda_host import Action, ThreadSide, checked
 from refimpl.backend.host_thread import Piece, work_text
 from refimpl.planner import Launch, Program
 
-Copying = Callable[[int, int, int], Callable[[Any], None]]  #: device address, host address, bytes → a copy on a handle
+#: Whether out or back, device address, host address, bytes → a copy on a handle
+Copying = Callable[[bool, int, int, int], Callable[[Any], None]]
 
 
 class NetworkSide(ThreadSide):
@@ -32,7 +33,7 @@ class NetworkSide(ThreadSide):
         communicator: of the ranks.
         staging: pinned memory for the largest call's gradients, as bytes.
         counter: one number of pinned memory.
-        copies: how to copy out and in.
+        copying: how to copy out and in.
         event: a new event of the driver, and how to record it.
         handle: the stream's.
     """
@@ -45,13 +46,12 @@ class NetworkSide(ThreadSide):
         communicator: Communicator,
         staging: np.ndarray,
         counter: np.ndarray,
-        copies: tuple[Copying, Copying],
+        copying: Copying,
         event: Callable[[int], Any],
         handle: Any,
     ) -> None:
         super().__init__(program, counter)
-        self._staging, self._handle, self._event = staging, handle, event
-        self._copying_out, self._copying_in = copies
+        self._staging, self._handle, self._event, self._copying = staging, handle, event, copying
         self._number: dict[int, int] = {}  #: position of a call → how many there are up to it
         self._reduce: dict[int, Callable[[], None]] = {}
         for position, instruction in enumerate(program.instructions):
@@ -70,8 +70,8 @@ class NetworkSide(ThreadSide):
         assert isinstance(launch, Launch)
         out, back, host = [], [], self._staging.ctypes.data
         for tensor, address in zip(launch.call.operands, launch.addresses, strict=True):
-            out.append((self._copying_out(address, host, tensor.nbytes), self._handle))
-            back.append((self._copying_in(address, host, tensor.nbytes), self._handle))
+            out.append((self._copying(True, address, host, tensor.nbytes), self._handle))
+            back.append((self._copying(False, address, host, tensor.nbytes), self._handle))
             host += tensor.nbytes
         hold = partial(self._hold, self._number[position])
         return [*out, (self._hand_over, position), (hold, self._handle), *back]

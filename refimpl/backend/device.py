@@ -145,12 +145,8 @@ class Device(ABC):
         """Fill an array in the device arena, done when this returns."""
 
     @abstractmethod
-    def copy_out(self, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> None:
-        """Start a copy from the device arena to the pinned one, or to another tier's."""
-
-    @abstractmethod
-    def copy_in(self, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> None:
-        """Start a copy from the pinned arena, or another tier's, to the device arena."""
+    def copy(self, out: bool, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> None:
+        """Start a copy from the device arena to the pinned one, or to another tier's; or back."""
 
     def host_access(self, start: int, nbytes: int, writes: bool, what: str) -> None:  # noqa: B027
         """The trainer itself is about to use bytes of the pinned arena: told to a device that checks it."""

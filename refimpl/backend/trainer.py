@@ -243,7 +243,7 @@ class Trainer:
         self._upload(self.program, batch)
         self._last = batch
         if self.guard:
-            self._keep_statistics()
+            self._copy_statistics(out=True)
         self._whole = False
         try:
             self.replay.issue({self._gate: self._judge} if self.guard else {})
@@ -383,20 +383,17 @@ class Trainer:
                     self._statistics.append((self.program.resident[tensor], self._statistics_end, tensor.nbytes))
                     self._statistics_end += pinned_size(tensor.nbytes)
 
-    def _keep_statistics(self) -> None:
-        for address, host, nbytes in self._statistics:
-            self.device.copy_out(address, host, nbytes)
-
-    def _put_statistics_back(self) -> None:
-        for address, host, nbytes in self._statistics:
-            self.device.copy_in(address, host, nbytes)
+    def _copy_statistics(self, out: bool) -> None:
+        """Keep them, or put them back."""
+        for place in self._statistics:
+            self.device.copy(out, *place)
 
     def _diverged(self, batch: Batch) -> NotFinite:
         """The error of the first rank whose loss is not finite, on every rank; all are as before the iteration."""
         mine, first = self._losses[self.communicator.rank], [math.isfinite(loss) for loss in self._losses].index(False)
         found = NotFinite("", "")
         if math.isfinite(mine):
-            self._put_statistics_back()
+            self._copy_statistics(out=False)
         else:
             found = self._find_culprit(batch, mine)
         self._whole = True
@@ -405,10 +402,10 @@ class Trainer:
 
     def _find_culprit(self, batch: Batch, loss: float) -> NotFinite:
         """Forward again from the same state, looking at every number; afterwards all is as before the iteration."""
-        self._put_statistics_back()
+        self._copy_statistics(out=False)
         self._upload(self.program, batch)
         finding = diagnose(self.device, self.replay, self.program, self._gate)
-        self._put_statistics_back()
+        self._copy_statistics(out=False)
         layer = finding.step.layer.name if finding else self.network.layers[-1].name
         what = str(finding) if finding else f"only {layer} shows it, and only once"
         advice = "a lower rate may help, or a look at the data"

@@ -8,6 +8,7 @@ here knows what the work is.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Literal, get_args
 
 Engine = Literal["compute", "out", "in", "host", "network"]
@@ -21,6 +22,8 @@ class Clock:
         network_shares_link: what goes over the network occupies both copy engines, too.
     """
 
+    later = staticmethod(max)  #: the later of two moments
+
     def __init__(self, streams: int, network_shares_link: bool = False) -> None:
         self._tied: dict[Engine, tuple[Engine, ...]] = {"network": ("out", "in")} if network_shares_link else {}
         self.now = [0.0] * streams  #: per stream: when all work given to it so far is done
@@ -28,10 +31,10 @@ class Clock:
 
     def run(self, stream: int, engine: Engine, seconds: float) -> tuple[float, float]:
         """A piece of work that takes so long: its start and its end."""
-        start = max(self.now[stream], self._free[engine])
+        start = self.later(self.now[stream], self._free[engine])
         tied = self._tied.get(engine, ())
         for other in tied:
-            start = max(start, self._free[other])
+            start = self.later(start, self._free[other])
         end = self.now[stream] = self._free[engine] = start + seconds
         for other in tied:
             self._free[other] = end
@@ -39,15 +42,13 @@ class Clock:
 
     def wait(self, stream: int, moment: float) -> None:
         """Work given to `stream` from now on starts at `moment` or later."""
-        if moment > self.now[stream]:
-            self.now[stream] = moment
+        self.now[stream] = self.later(moment, self.now[stream])
 
     def hold(self, seconds: float) -> None:
         """All streams finish, then stall for `seconds`, as in a driver call that allocates or frees."""
-        moment = max(self.now) + seconds
-        self.now = [moment] * len(self.now)
+        self.now = [self.end + seconds] * len(self.now)
 
     @property
     def end(self) -> float:
         """When all streams are done with what they were given so far."""
-        return max(self.now)
+        return reduce(self.later, self.now)

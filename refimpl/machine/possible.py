@@ -112,28 +112,9 @@ def kernel_of(call: Call, choice: Choice | None) -> str:
 class Clocks(Clock):
     """A clock for each possible machine: every moment is an array, which no later work changes."""
 
+    later: Any = staticmethod(np.maximum)
     now: list[Any]
     _free: dict[Engine, Any]
-
-    def run(self, stream: int, engine: Engine, seconds: Any) -> tuple[Any, Any]:
-        start = np.maximum(self.now[stream], self._free[engine])
-        tied = self._tied.get(engine, ())
-        for other in tied:
-            start = np.maximum(start, self._free[other])
-        end = self.now[stream] = self._free[engine] = start + seconds
-        for other in tied:
-            self._free[other] = end
-        return start, end
-
-    def wait(self, stream: int, moment: Any) -> None:
-        self.now[stream] = np.maximum(moment, self.now[stream])
-
-    def hold(self, seconds: float) -> None:
-        self.now = [self.end + seconds] * len(self.now)
-
-    @property
-    def end(self) -> Any:
-        return np.maximum.reduce(np.broadcast_arrays(*self.now))
 
 
 def possible_seconds(
@@ -143,7 +124,7 @@ def possible_seconds(
     clocks = Clocks(len(streams), machines.ring.shares_link)
     for _ in timed(instructions, clocks, machines, driver_calls):
         pass
-    return machines.of_program(clocks.end)
+    return machines.of_program(np.asarray(clocks.end))
 
 
 def interval(values: MachineSeconds) -> tuple[float, float]:

@@ -104,10 +104,10 @@ def test_copies_reach_the_peer_tier_and_come_back(driver: StandInDriver) -> None
     device = cuda.CudaDevice(replace(SIZES, tiers={PEER: 512}))
     values = np.arange(5, dtype=np.float32)
     device.write(64, values)
-    device.copy_out(64, 32, 20, PEER)
+    device.copy(True, 64, 32, 20, PEER)
     device.write(64, values * 0)
     assert not device.read(64, (5,), np.float32).any()
-    device.copy_in(68, 36, 12, PEER)
+    device.copy(False, 68, 36, 12, PEER)
     assert device.read(64, (5,), np.float32).tolist() == [0, 1, 2, 3, 0]
     assert not device.pinned.any() and len(driver.named("cuMemcpyPeerAsync")) == 2
     device.close()
