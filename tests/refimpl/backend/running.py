@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from refimpl import vdnnpp
 from refimpl.backend import Trainer
 from refimpl.machine import Machine
 from refimpl.network import Builder, Call, Network
-from refimpl.planner import Launch, Program, plan
+from refimpl.planner import Launch, Program, ToStore, plan
 from refimpl.studies.reproduce import measured
 from tests.refimpl.modules import DropSome, OffloadSome, PrefetchAhead, least_plan, machine, setup
 from tests.refimpl.plainly import ADAMW, SETTINGS, draw_batch, new_state, run_plainly
@@ -57,6 +59,16 @@ def small_program(network: Network | None = None, on: Machine = MACHINE, **modul
     """Maps are offloaded, fetched, dropped and rebuilt, in as little memory as possible."""
     given = {"offload": OffloadSome(0.7), "prefetch": PrefetchAhead(2), "recompute": DropSome(0.4)} | modules
     return least_plan(network or small_network(), setup(**given), on)
+
+
+def storing_program() -> Program:
+    """The host's threads compress some maps, others are dropped; few kernels, as of `dense_network`."""
+    moving: dict[str, Any] = {"offload": OffloadSome(), "prefetch": PrefetchAhead(1), "recompute": DropSome(0.6)}
+    keeps_up = dataclasses.replace(MACHINE, host_rate=1e12)  # a plan compresses every map that it can
+    program = least_plan(dense_network(), setup(pinned=vdnnpp.Compressed(), **moving), keeps_up)
+    assert any(isinstance(i, Launch) and i.rebuild for i in program.instructions)
+    assert any(isinstance(i, ToStore) for i in program.instructions)
+    return program
 
 
 def chosen(program: Program) -> Callable[[Call], str]:

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from kernels.targets import emulated
 from refimpl.backend import DeviceFailed
 from refimpl.machine import Timeline
-from refimpl.names import presets
-from refimpl.names.machines import named as machine
-from refimpl.names.networks import build
 from refimpl.planner import Program, Wait
 from refimpl.planner.verify import Unsafe, verify
 from tests.messages import raises_naming
-from tests.refimpl.backend.running import dense_network, differing, small_program, trained, trainer
-from tests.refimpl.modules import DropSome, OffloadSome, PrefetchAhead, least_plan
+from tests.refimpl.backend.running import (
+    dense_network,
+    differing,
+    small_program,
+    storing_program,
+    trained,
+    trainer,
+)
+from tests.refimpl.modules import DropSome, OffloadSome, PrefetchAhead
 from tests.refimpl.plainly import draw_batch
 
 pytestmark = pytest.mark.emulated
-
-H100 = machine("h100").with_catalogue("own")
-KEEPS_UP = dataclasses.replace(H100, host_rate=1e12)  # the plan compresses as many maps as it can
-
-
-def planned(network: str, preset: str) -> Program:
-    return least_plan(build(network, 4), cast(Any, presets.setup(preset, {})), KEEPS_UP, 0.3)
 
 
 def left_out(program: Program, position: int) -> Program:
@@ -70,7 +67,7 @@ def waits(program: Program) -> list[int]:
 
 @pytest.mark.slow
 def test_a_wait_left_out_is_found_and_both_pieces_of_work_are_named() -> None:
-    program = small_program()
+    program = small_program(dense_network())
     assert found(program) == ""
     shorter = next(one for position in waits(program) if refused(one := left_out(program, position)))
     with pytest.raises(Unsafe):
@@ -83,7 +80,7 @@ def test_a_wait_left_out_is_found_and_both_pieces_of_work_are_named() -> None:
 @pytest.mark.slow
 def test_a_wait_for_the_host_s_thread_left_out_is_found() -> None:
     """The thread's own accesses to pinned memory are in the check: either side of it may have been left to luck."""
-    program = planned("lenet:vdnnpp", "vdnnpp-all")
+    program = storing_program()
     host = len(program.streams) - 1
     assert found(program) == ""
     by_the_thread = [p for p in waits(program) if program.instructions[p].stream == host]  # type: ignore[union-attr]
@@ -107,7 +104,7 @@ def close(measured: Timeline, model: Timeline) -> None:
 
 @pytest.mark.slow
 def test_the_timeline_is_that_of_simulate() -> None:
-    program = planned("lenet:vdnnpp", "vdnnpp-all")
+    program = storing_program()
     with trainer(program, backend="emulated") as made:
         made.step(*draw_batch(program.network))
         timeline = made.timeline()

@@ -127,6 +127,7 @@ def test_the_peaks_of_a_measured_cpu_are_those_of_its_product_and_its_copy() -> 
     made = cpu_model.with_costs(rough, costs)
     assert (made.flops, made.bandwidth, made.link) == pytest.approx((2e12, 5e9, 5e9))
     assert (made.copy_start_seconds, made.launch_seconds, made.memory_bytes) == (3e-6, 7e-6, rough.memory_bytes)
+    assert made.copy_seconds(1 << 20, "out") == made.copy_seconds(1 << 20, "in") == pytest.approx(3e-6 + 2e-10 * 2**20)
     wider = cpu_model.with_costs(rough, costs | {"gemm_vector_rows_nn": (0.5e-12, 0.0, 0.0, 0.0)})
     assert wider.flops == pytest.approx(4e12) and wider.multiprocessors == rough.multiprocessors
     assert [(source.how, source.of) for source in made.sources] == [

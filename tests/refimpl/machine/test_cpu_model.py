@@ -24,6 +24,7 @@ from refimpl.network import Network
 from refimpl.planner import Launch, plan
 from refimpl.studies.bench.training import NETWORKS
 from refimpl.text import MachineError
+from tests.matrix import more
 from tests.messages import raises_naming
 from tests.refimpl.machine import cpu_campaign, cpu_reference
 
@@ -61,7 +62,7 @@ def calibrated(costs: dict[str, Units], cores: int = 2) -> CalibratedCpu:
     return cpu_model.with_costs(replace(here.rough_cpu(), multiprocessors=cores), costs)
 
 
-@pytest.mark.parametrize("name, batch", [("lenet", 2), ("tiny-resnet", 4), ("tiny-vgg", 2), ("googlenet", 1)])
+@pytest.mark.parametrize("name, batch", [("lenet", 2), ("tiny-resnet", 4), more("tiny-vgg", 2), more("googlenet", 1)])
 def test_every_kernel_that_training_launches_has_a_cost(costs: dict[str, Units], name: str, batch: int) -> None:
     for launched in every_launch(zoo.build(name, batch)):
         kernel, counted = cpu_model.units(launched)
@@ -109,11 +110,11 @@ def test_costs_are_recovered_from_what_was_measured() -> None:
 def test_the_reference_has_the_kernels_of_every_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel that is new, or has other units, needs `python -m tests.refimpl.machine.cpu_reference`."""
     counts = {name: len(each) for name, each in cpu_costs.reference().items()}
-    networks, met = cpu_reference.networks(gradients=500), dict[str, int]()
+    networks, met = cpu_reference.networks(gradients=500), {name: counts[name] for name in cpu_costs.OF_ANY_KERNEL}
+    calls = {call.key: call for each in networks for step in each.steps for call in step.calls}
     for avx512 in (True, False):
         monkeypatch.setattr(cpu, "has_avx512", lambda has=avx512: has)
-        met |= {name: len(each) for name, each in made_up().items()}
-        ways = (way for each in networks for step in each.steps for call in step.calls for way in cpu_costs.ways(call))
+        ways = (way for call in calls.values() for way in cpu_costs.ways(call))
         every = (one for call, chosen in ways for one in launches(call.function, call_arguments(call) | chosen))
         met |= {name: len(counted) for name, counted in map(cpu_model.units, filter(cpu_costs.has_cost, every))}
     assert met == counts
@@ -176,17 +177,6 @@ def test_a_kernel_that_is_launched_for_some_images_at_a_time_fetches_each_byte_o
     sizes = [one.workspace_bytes for one in options("own", call) if one.algorithm == "vector_direct"]
     few, many = fetched(max(sizes)), fetched(min(sizes))
     assert few[0] < many[0] and few[1] == many[1] >= given["x"].nbytes + given["y"].nbytes
-
-
-def test_a_copy_takes_its_start_and_its_bytes_as_they_were_measured(
-    costs: dict[str, Units], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = calibrated(costs | {cpu_model.COPY: (3e-6, 2e-10)})
-    assert made.copy_seconds(1 << 20, "out") == made.copy_seconds(1 << 20, "in") == pytest.approx(3e-6 + 2e-10 * 2**20)
-    seconds = iter([9e-4, 3e-4, 2e-6])  # out, back, and a short one
-    monkeypatch.setattr(cpu_costs, "least_in_turns", lambda runs, *how, **more: dict.fromkeys(runs, next(seconds)))
-    start, byte = cpu_costs.map_copy_costs()
-    assert start == 2e-6 and byte == pytest.approx(6e-4 / cpu_costs.MAP)
 
 
 # -- measured once -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.fast import conv
@@ -105,7 +105,7 @@ profiles = st.builds(
 )
 
 
-@pytest.mark.slow
+@settings(max_examples=10)
 @given(profiles)
 def test_what_is_saved_is_loaded_to_the_last_bit(tmp_path_factory: pytest.TempPathFactory, drawn: Profile) -> None:
     path = tmp_path_factory.getbasetemp() / "drawn.json"

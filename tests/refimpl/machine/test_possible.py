@@ -98,6 +98,7 @@ def test_the_link_s_doubt_is_that_of_the_measured_links() -> None:
     assert round(statistics.stdev(shares), 2) == Doubt().link
 
 
+@pytest.mark.matrix
 def test_the_kernels_doubt_is_the_unseen_error_of_the_fit() -> None:
     from refimpl.studies.reproduce.machines.figures import unseen_widths, whole_networks
 

@@ -25,7 +25,7 @@ from refimpl.names.presets import PRESETS
 from refimpl.parallel.communicators import Threads, in_threads
 from tests.messages import raises_naming
 from tests.refimpl.backend.processes import mpiexec, needs_mpi
-from tests.refimpl.backend.ranks import MPI_RUNS, contract, trained
+from tests.refimpl.backend.ranks import MPI_RUN, contract, trained
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -44,12 +44,9 @@ def test_processes_keep_the_contract_and_learn_what_threads_learn(size: int) -> 
     done = mpiexec(["-m", "tests.refimpl.backend.ranks"], copies=size)
     assert done.returncode == 0, done.stderr
     ranks = [json.loads(line) for line in done.stdout.splitlines()[-size:]]
-    for number, run in enumerate(MPI_RUNS):
-        twins = in_threads(size, lambda communicator, run=run: trained(communicator, **run))  # type: ignore[misc]
-        for rank, twin in enumerate(twins):
-            found = ranks[rank][number]
-            assert (found["learnt"], found["losses"]) == (twin["learnt"], twin["losses"]), run
-    assert sum(rank[0]["sent"] for rank in ranks) == wire_bytes(2 * ranks[0][0]["reduced"], size)
+    for rank, twin in zip(ranks, in_threads(size, lambda communicator: trained(communicator, **MPI_RUN)), strict=True):
+        assert (rank["learnt"], rank["losses"]) == (twin["learnt"], twin["losses"])
+    assert sum(rank["sent"] for rank in ranks) == wire_bytes(2 * ranks[0]["reduced"], size)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""`DistributedDataParallel` and `fully_shard` around a planned module: two processes, the bits of plain PyTorch."""
+"""Processes of their own: where only PyTorch is installed; under `DistributedDataParallel`, under `fully_shard`."""
 
 from __future__ import annotations
 
@@ -21,20 +21,35 @@ from tests.refimpl.torch.trained_modules import SHAPE, Branches, program_of  # n
 
 ROOT = Path(__file__).parents[3]
 
-#: One process imports all of this, and is then two.
+#: One process imports PyTorch alone, then all of this, and is then two.
 RANKS = """
 import copy, os, sys
+others = ("numpy", "numba", "llvmlite", "scipy", "onnx")
+sys.modules |= dict.fromkeys(others)  # importing them fails
 import torch
+from torch import nn
+from refimpl.torch import Planned
+alone, store, parallel, sharded = sys.argv[1:]
+torch.manual_seed(0)
+module, x, sums = SMALL.train(), torch.randn(4, 3, 8, 8), []
+for model in (module, Planned(module, alone)):
+    module.zero_grad()
+    model(x).logsumexp(1).sum().backward()
+    sums.append([weight.grad.clone() for weight in module.parameters()])
+assert all(map(torch.equal, *sums))
+assert not [name for name in sys.modules if name.startswith("refimpl.") and name.split(".")[1] not in ("torch", "text")]
+for name in others:
+    del sys.modules[name]
+
 from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
-from refimpl.torch import DeferredTransfers, Planned, PlannedError
+from refimpl.torch import DeferredTransfers, PlannedError
 from tests.messages import raises_naming
 from tests.refimpl.torch.test_distributed import Blocks
 from tests.refimpl.torch.trained_modules import SHAPE, Beside, Branches, same
 
-store, parallel, sharded = sys.argv[1:]
 child = os.fork()
 rank = 1 if child else 0
 distributed.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=2)
@@ -85,6 +100,11 @@ os.write(1, b"alike ")
 assert not child or os.waitpid(child, 0)[1] == 0
 """
 
+SMALL = """nn.Sequential(
+    nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(),
+    nn.Linear(128, 5),
+)"""
+
 
 class Blocks(nn.Module):
     """Norms and GELUs run again in backward, and read the weights of blocks whose turn has not come."""
@@ -104,13 +124,12 @@ class Blocks(nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="gloo's ranks are a process and its copy")
-def test_two_processes_train_as_plain_pytorch_does(tmp_path: Path) -> None:
+def test_one_process_and_then_two_train_as_plain_pytorch_does(tmp_path: Path) -> None:
     plans = []
-    for made, shape in ((Branches, SHAPE), (Blocks, (16, 32))):
-        program = program_of(refimpl.networks.from_torch(made().train(), shape, keeps="pytorch-cpu"), "superneurons")
-        plans.append(tmp_path / f"{made.__name__}.json")
+    for module, shape in ((eval(SMALL), (4, 3, 8, 8)), (Branches(), SHAPE), (Blocks(), (16, 32))):
+        program = program_of(refimpl.networks.from_torch(module.train(), shape, keeps="pytorch-cpu"), "superneurons")
+        plans.append(tmp_path / f"{type(module).__name__}.json")
         plans[-1].write_text(json.dumps(program.decisions()), encoding="utf-8")
-    found = subprocess.run(
-        [sys.executable, "-c", RANKS, tmp_path / "store", *plans], cwd=ROOT, capture_output=True, text=True, timeout=200
-    )
+    words = [RANKS.replace("SMALL", SMALL), plans[0], tmp_path / "store", *plans[1:]]
+    found = subprocess.run([sys.executable, "-c", *words], cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert found.stdout == "alike alike ", found.stderr[-2000:]

@@ -30,7 +30,7 @@ from tests.refimpl.torch.trained_modules import alike, program_of  # noqa: E402
 
 X = torch.randn(32, 64, generator=torch.Generator().manual_seed(1))
 Y = torch.randint(0, 10, (32,), generator=torch.Generator().manual_seed(2))
-STEPS = 4
+STEPS = 3
 POLICIES = ("superneurons", "vdnn-all")
 
 

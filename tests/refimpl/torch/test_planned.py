@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,8 +26,6 @@ from tests.refimpl.torch.trained_modules import (  # noqa: E402
     program_of,
     same,
 )
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -141,46 +136,3 @@ def test_bad_input_is_one_line(beside: Beside, planned: dict[str, Planned], netw
         Planned(beside.module, program.decisions() | {"script": {}})
     with raises_naming(PlannedError, "nothing to report"):
         Planned(beside.module, program).report()
-
-
-ALONE = """
-import json, sys
-for name in ("numpy", "numba", "llvmlite", "scipy", "onnx"):
-    sys.modules[name] = None  # importing it fails
-import torch
-from refimpl.torch import Planned
-sys.path.insert(0, sys.argv[1])
-from alone import Small
-torch.manual_seed(0)
-module, x = Small().train(), torch.randn(4, 3, 8, 8)
-sums = []
-for model in (module, Planned(module, sys.argv[1] + "/plan.json")):
-    module.zero_grad()
-    model(x).logsumexp(1).sum().backward()
-    sums.append([weight.grad.clone() for weight in module.parameters()])
-assert all(torch.equal(a, b) for a, b in zip(*sums))
-assert not [name for name in sys.modules if name.startswith("refimpl.") and name.split(".")[1] not in ("torch", "text")]
-print("the same bits")
-"""
-
-SMALL = """
-from torch import nn
-class Small(nn.Sequential):
-    def __init__(self):
-        super().__init__(
-            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(),
-            nn.Linear(128, 5),
-        )
-"""
-
-
-@pytest.mark.slow
-def test_a_plan_is_carried_out_where_only_pytorch_is_installed(tmp_path: Path) -> None:
-    (tmp_path / "alone.py").write_text(SMALL)
-    names: dict[str, Any] = {}
-    exec(SMALL, names)
-    network = refimpl.networks.from_torch(names["Small"](), (4, 3, 8, 8))
-    (tmp_path / "plan.json").write_text(json.dumps(program_of(network, "superneurons").decisions()))
-    command = [sys.executable, "-c", ALONE, str(tmp_path)]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert found.stdout == "the same bits\n", found.stderr

@@ -15,7 +15,9 @@ from tests.refimpl.torch.todays_table import carried_out  # noqa: E402
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["VQ autoencoder", "checkpoint inside", more("frozen backbone"), more("RoBERTa")])
+@pytest.mark.parametrize(
+    "name", ["VQ autoencoder", more("checkpoint inside"), more("frozen backbone"), more("RoBERTa")]
+)
 def test_bits_and_bytes_of_a_model(name: str) -> None:
     if name == "RoBERTa":
         pytest.importorskip("transformers")

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from torch.nn import functional  # noqa: E402
 
 from refimpl.torch import DeferredTransfers, Planned  # noqa: E402
+from tests.matrix import more  # noqa: E402
 from tests.refimpl.torch.trained_modules import SHAPE, Beside, Branches, penalised, program_of, same  # noqa: E402
 
 
@@ -58,7 +59,7 @@ def test_what_others_still_hold_is_not_overwritten(beside: Beside, network: Any,
         assert same(right, beside.iteration(step, planned))
 
 
-@pytest.mark.parametrize("policy", ["vdnn-all", "superneurons-offload"])
+@pytest.mark.parametrize("policy", ["vdnn-all", more("superneurons-offload")])
 def test_a_wait_that_is_left_out_is_found(beside: Beside, network: Any, policy: str) -> None:
     program = program_of(network, policy)
     right = beside.iteration(beside.plain, beside.module)
