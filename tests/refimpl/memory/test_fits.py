@@ -110,19 +110,17 @@ steps = st.one_of(
 
 
 @every
-@given(units=st.integers(1, 40), actions=st.lists(steps, max_size=60), run=st.sampled_from([1, 2, 32]))
+@given(units=st.integers(1, 40), actions=st.lists(steps, max_size=60))
 def test_every_block_lies_where_the_twin_puts_it(
-    allocator: Allocator, units: int, actions: list[tuple[str, int, bool]], run: int
+    allocator: Allocator, units: int, actions: list[tuple[str, int, bool]]
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(free_list, "RUN", run)  # short runs: they are split and emptied
-        pair = Pair(allocator, units)
-        for action, number, stays in actions:
-            if action == "allocate":
-                pair.allocate(number, stays)
-            elif pair.live:
-                pair.free(number)
-            pair.compare()
+    pair = Pair(allocator, units)
+    for action, number, stays in actions:
+        if action == "allocate":
+            pair.allocate(number, stays)
+        elif pair.live:
+            pair.free(number)
+        pair.compare()
 
 
 def pool_with_holes(allocator: Allocator, *sizes: int) -> tuple[Pool, list[int]]:
