@@ -11,7 +11,7 @@ from runpy import run_module
 
 MODULES = (
     "tests.refimpl.cli.test_golden", "tests.refimpl.report.test_whole",
-    "tests.refimpl.importing.described_networks",
+    "tests.refimpl.importing.described_networks", "tests.refimpl.planner.test_listing",
 )  # fmt: skip
 
 if __name__ == "__main__":

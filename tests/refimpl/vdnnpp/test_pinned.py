@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,8 @@ from refimpl.vdnnpp import Compressed, OnDemand
 from refimpl.vdnnpp.compression import never_negative, stored_bytes
 from refimpl.vdnnpp.packing import packed_limit
 from tests.refimpl.drawn_networks import networks
-from tests.refimpl.modules import least_plan, machine, setups
+from tests.refimpl.modules import OffloadSome, least_plan, machine, setups
+from tests.refimpl.modules import setup as plain_setup
 from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_plainly
 
 pytestmark = pytest.mark.vdnnpp
@@ -145,6 +147,33 @@ def test_vgg16s_conv_set_keeps_213_of_545_mib() -> None:
 
 def pinned_for_maps(program: Program) -> int:
     return program.pinned_bytes - sum(pinned_size(tensor.nbytes) for tensor in program.pinned)
+
+
+def test_least_pinned_memory() -> None:
+    """The largest map is enough where all that leaves is compressed, one buffer a map where nothing is."""
+    chosen = plain_setup(offload=OffloadSome(), join=True)
+    network = build("tiny-vgg:vdnnpp", 4)
+
+    def planned(module: Any) -> Program:
+        return plan(network, chosen.replace(pinned=module), machine(), 1 << 26)
+
+    least = {}
+    for module in (OnDemand, Compressed):
+        low, high = 0, planned(module()).pinned_bytes
+        while high - low > 512:
+            middle = (low + high) // 2 // 512 * 512
+            try:
+                program = planned(module(limit=middle))
+            except PinnedDoesNotFit:
+                low = middle
+            else:
+                program.verify()
+                assert pinned_for_maps(program) <= middle
+                high = middle
+        least[module] = high
+    moved = [it.tensor for it in planned(OnDemand()).instructions if it.op == "copy out" and it.why == "offload"]
+    assert least[OnDemand] == sum(pinned_size(tensor.nbytes) for tensor in moved)
+    assert least[Compressed] == max(pinned_size(tensor.nbytes) for tensor in moved)
 
 
 @pytest.mark.slow
