@@ -148,14 +148,17 @@ def test_losses_are_those_of_pytorch(name: str, optimiser: str, rate: float, tor
 @pytest.mark.slow
 @pytest.mark.parametrize("name", some(OF_IMAGES, OF_IMAGES[-1]))
 def test_it_learns_the_digits(name: str) -> None:
-    """Those with attention by AdamW: plain gradient descent learns them slowly, and at no rate of the others'."""
+    """In three epochs at most; those with attention by AdamW: plain gradient descent learns them slowly."""
     made, source = of_name(name, 32)
     attends = any("causal" in layer.options for layer in made.layers)
     made, rate = (made.trained_by("adamw"), 3e-3) if attends else (made, 0.1)
     with Trainer(refimpl.plan(made, "vdnn-all", "here"), "cpu", rate=rate) as trainer:
-        for iteration in range(3 * source.per_epoch(32)):
+        test, epoch = (source.test_images, source.test_labels), source.per_epoch(32)
+        for iteration in range(3 * epoch):
             trainer.step(*source.batch(32, iteration))
-        assert trainer.evaluate(source.test_images, source.test_labels).accuracy > 0.8
+            if iteration % epoch == epoch - 1 and trainer.evaluate(*test).accuracy > 0.6:
+                return
+    pytest.fail("it has learnt little")
 
 
 @pytest.mark.campaign
@@ -178,7 +181,7 @@ def test_a_gpt_learns_as_well_as_pytorchs(torch: Any) -> None:
 @pytest.mark.slow
 def test_a_gpt_comes_to_the_bits_of_the_baseline_on_the_emulated_gpu() -> None:
     """Two iterations of a plan that copies maps; every access is checked.  A CPU comes to the same but for rounding."""
-    made = LATER["tiny-gpt"].make(batch=2, tokens=16, width=16, layers=1, heads=2, words=32)
+    made = LATER["tiny-gpt"].make(batch=1, tokens=8, width=8, layers=1, heads=2, words=16)
     source = SyntheticTokens.of(made)
     whole = refimpl.plan(made, "baseline", "h100")
     program = refimpl.plan(made, "vdnn-all", MACHINES["h100"].with_algorithms(whole.algorithms))
@@ -186,7 +189,7 @@ def test_a_gpt_comes_to_the_bits_of_the_baseline_on_the_emulated_gpu() -> None:
     found = []
     for planned, backend in ((whole, "emulated"), (program, "emulated"), (program, "cpu")):
         with Trainer(planned, backend, rate=0.02) as trainer:
-            losses = [trainer.step(*source.batch(2, i)) for i in range(2)]
+            losses = [trainer.step(*source.batch(1, i)) for i in range(2)]
             found.append((losses, {name: values.tobytes() for name, values in trainer.state().items()}))
     assert found[0] == found[1] and found[2][0] == pytest.approx(found[0][0], rel=1e-6)
 

@@ -10,7 +10,7 @@ from refimpl.combined import COMBINED
 from refimpl.memory import UNLIMITED
 from refimpl.names import presets
 from refimpl.names.machines import named as machine
-from refimpl.names.networks import build
+from refimpl.network.small import tiny_resnet
 from refimpl.planner import plan
 from refimpl.studies.reproduce.measured import SameAlgorithms, everything_held
 from tests.refimpl.backend.running import differing, trained
@@ -21,9 +21,10 @@ SLOW_LINK = dataclasses.replace(machine("h100").with_catalogue("own"), link=1e9)
 
 
 def test_a_combined_program_trains_to_the_baseline_s_bits() -> None:
-    net = build("tiny-resnet", 4)
+    net = tiny_resnet(batch=2, shape=(3, 12, 12))
     roomy = plan(net, presets.baseline(liveness="layer-wise"), SLOW_LINK, UNLIMITED)
-    program = plan(net, dataclasses.replace(COMBINED, effort=20), SLOW_LINK, int(0.75 * roomy.peak_bytes))
+    budget = (roomy.peak_bytes + net.resident_bytes) // 2
+    program = plan(net, dataclasses.replace(COMBINED, effort=20), SLOW_LINK, budget)
     program.verify()
     assert {fate.name for fate in program.fates.values()} > {"keep"}
     same = plan(net, everything_held(SameAlgorithms.as_in(program)), SLOW_LINK, UNLIMITED)

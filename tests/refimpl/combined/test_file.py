@@ -14,6 +14,7 @@ from refimpl.machine import MACHINES
 from refimpl.names.networks import build
 from refimpl.names.presets import setup
 from refimpl.planner import Context, SetupError, plan
+from tests.matrix import diagonal
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.combined
@@ -21,22 +22,13 @@ pytestmark = pytest.mark.combined
 TITAN_X = MACHINES["titan-x"]
 ROOMY = 12 << 30
 STATIC = (
-    "baseline",
-    "vdnn-all",
-    "vdnn-conv",
-    "vdnnpp-all",
-    "vdnnpp-conv",
-    "vdnnpp-alternate-conv",
-    "superneurons-liveness",
-    "superneurons-offload",
-    "superneurons-recompute",
-    "superneurons-recompute, recompute=memory-centric",
-)
+    "baseline", "vdnn-all", "vdnn-conv", "vdnnpp-all", "vdnnpp-conv", "vdnnpp-alternate-conv", "superneurons-liveness",
+    "superneurons-offload", "superneurons-recompute", "superneurons-recompute, recompute=memory-centric",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("name", STATIC)
-@pytest.mark.parametrize("network", ["alexnet", "resnet50:superneurons"])
-def test_a_static_policy_comes_back_with_the_same_time(name: str, network: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("network", "name"), diagonal(["alexnet", "resnet50:superneurons"], STATIC))
+def test_a_static_policy_comes_back_with_the_same_time(network: str, name: str, tmp_path: Path) -> None:
     net, file = build(network, 16), tmp_path / "some.fates"
     program = plan(net, setup(name), TITAN_X, ROOMY)
     file.write_text(text(program))

@@ -31,7 +31,7 @@ def test_every_paper_has_its_presets_and_every_choice_of_algorithms() -> None:
 
 @pytest.mark.slow
 def test_the_best_is_the_fastest_that_fits_and_the_first_of_equals() -> None:
-    for own in papers().values():
+    for own in (papers()["vDNN"], papers()["SuperNeurons"], papers()["vDNN++"][:4]):
         programs = [attempt(LENET, one, TITAN_X, BUDGET) for one in own]
         seconds = [program.planned_seconds if program else inf for program in programs]
         best = best_of(own, LENET, TITAN_X, BUDGET)

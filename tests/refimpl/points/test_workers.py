@@ -77,7 +77,7 @@ def test_processes_of_this_machine() -> None:
 @pytest.mark.slow
 def test_a_script_that_plans_while_it_is_imported_is_told_where_to(tmp_path: Path) -> None:
     script = tmp_path / "mine.py"
-    script.write_text('import refimpl\nrefimpl.study(["lenet"], ["baseline", "vdnn-all"], batches=[2], jobs=2)\n')
+    script.write_text("from refimpl.points.workers import results\n[*results(abs, [1, 2], 2)]\n")
     ran = subprocess.run([sys.executable, script], env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True)
     assert ran.returncode == 1 and lacks(ran.stderr.decode().splitlines()[-1], "__main__") == []
     assert ran.stderr.count(b"Traceback") == 1  # that of the script itself, and none of its processes
