@@ -23,7 +23,7 @@ from refimpl.planner import DoesNotFit, Launch
 from refimpl.text import RefimplError
 from tests.messages import lacks
 from tutorials import course
-from tutorials.labs import alike, classroom, gates, test_a1, test_a3, test_a4, traces
+from tutorials.labs import alike, classroom, conftest, gates, test_a1, test_a3, test_a4, traces
 from tutorials.labs.curve import Mark
 from tutorials.labs.lab import LAYER_WISE, PLAINEST, Case, Lab, Measured
 from tutorials.solutions import figures
@@ -178,17 +178,35 @@ def test_bits_are_those_of_the_baseline(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_files_of_a_class_are_found_and_named_without_harm(tmp_path: Path) -> None:
-    (tmp_path / "zoe" / "tutorials" / "labs").mkdir(parents=True)
+    for folder in ("zoe/tutorials/labs", "yan", ".git"):
+        (tmp_path / folder).mkdir(parents=True)
     for name in ("ada.py", "=cmd().py", "zoe/tutorials/labs/a1_mine.py", "zoe/tutorials/labs/a3_mine.py", "notes.txt"):
         (tmp_path / name).touch()
     found = [(name, path.name) for name, path in classroom.submissions(tmp_path, LABS / "test_a1.py")]
-    assert found == [("=cmd()", "=cmd().py"), ("ada", "ada.py"), ("zoe", "a1_mine.py")]
+    assert found == [("=cmd()", "=cmd().py"), ("ada", "ada.py"), ("yan", "a1_*.py"), ("zoe", "a1_mine.py")]
     assert [classroom.printable(name) for name in ("=cmd()", "a\nb", "\x1b[31m", "")] == [
         "'=cmd()",
         "a\\nb",
         "\\x1b[31m",
         "",
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"--submission": "mine.py"}, "--submission mine.py: there is no such file"),
+        ({"--csv": "marks.csv"}, "add --class DIR"),
+        ({"--csv": "out/marks.csv", "class_of": "."}, "--csv out/marks.csv: there is no folder out"),
+        ({"--gradescope": "out/a.json"}, "--gradescope out/a.json: there is no folder out"),
+    ],
+)
+def test_options_that_cannot_be_are_a_line_before_anything_runs(
+    given: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    config: Any = SimpleNamespace(getoption=given.get, invocation_params=SimpleNamespace(dir=tmp_path))
+    with pytest.raises(pytest.UsageError, match=re.escape(said)):
+        conftest.pytest_configure(config)
 
 
 def test_a_process_that_does_not_end_is_killed() -> None:
@@ -247,7 +265,7 @@ def test_a_row_says_what_became_of_a_submission(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(classroom, "ended", finished)
     assert row(tmp_path / "ada.py") == (78, 1, 2, "'=1", "c0ffee") and "--seed=ada" in asked
-    assert row(tmp_path / "bob.py") == (0, 0, 0, "bob.py is not a file")
+    assert row(tmp_path / "bob.py") == (0, 0, 0, "there is no file bob.py")
     for text in ("[]", '{"tests": [1], "extra_data": {}, "score": "=1"}', '{"tests": [], "score": 100}'):
         forged.append(text)
         assert row(tmp_path / "ada.py") == (0, 0, 0, "its process ended with status 1, and no result")

@@ -55,7 +55,9 @@ jobs:
           cache: pip
           cache-dependency-path: requirements.txt
       - run: python -m pip install -r requirements.txt
-      - run: python -m pytest tutorials/labs/test_${{ matrix.lab }}.py | tee -a "$GITHUB_STEP_SUMMARY"
+      - run: |
+          echo '```' >> "$GITHUB_STEP_SUMMARY"
+          python -m pytest tutorials/labs/test_${{ matrix.lab }}.py | tee -a "$GITHUB_STEP_SUMMARY"
         shell: bash
 """
 DEVCONTAINER = {

@@ -57,7 +57,7 @@ def run(session: pytest.Session) -> None:
     labs = {item.path: item.module.LAB for item in session.items}  # type: ignore[attr-defined]
     tasks = [(path, *one) for path in sorted(labs) for one in submissions(here / config.option.class_of, path)]
     if not tasks:
-        raise pytest.UsageError(f"--class {config.option.class_of}: no .py file in it, and none of a student's folder")
+        raise pytest.UsageError(f"--class {config.option.class_of}: no .py file in it, and no student's folder")
     reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
     rows: list[Row] = []
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
@@ -103,9 +103,8 @@ def submissions(folder: Path, tests: Path) -> Iterator[tuple[str, Path]]:
     """(student, file) of a lab, by name."""
     lab = tests.stem.removeprefix("test_")
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if path.is_dir() and path.suffix != ".py":
-            for found in sorted(path.rglob(f"{lab}_*.py"))[:1]:
-                yield path.name, found
+        if path.is_dir() and path.suffix != ".py" and not path.name.startswith("."):
+            yield path.name, min(path.rglob(f"{lab}_*.py"), default=path / f"{lab}_*.py")
         elif path.suffix == ".py":
             yield path.stem, path
 
@@ -118,7 +117,7 @@ def tested(tests: Path, student: str, path: Path, config: pytest.Config) -> tupl
     """Run a lab's tests on one submission: its row, and what it decides in each case."""
     row = Row(printable(student), tests.stem.removeprefix("test_"))
     if not path.is_file():
-        row.said = f"{printable(path.name)} is not a file"
+        row.said = f"there is no file {printable(path.name)}"
         return row, []
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:

@@ -45,6 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--submission {given}: there is no such file")
     if config.getoption("--csv") and config.getoption("class_of") is None:
         raise pytest.UsageError("--csv is the table of a class; add --class DIR")
+    for option in ("--csv", "--gradescope"):
+        given = config.getoption(option)
+        if given and not (config.invocation_params.dir / given).parent.is_dir():
+            raise pytest.UsageError(f"{option} {given}: there is no folder {Path(given).parent}; make it first")
     if most := config.getoption("--memory"):
         with suppress(ImportError, ValueError):  # Windows has no `resource`
             import resource
