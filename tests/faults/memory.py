@@ -27,10 +27,10 @@ FAULTS = (
         "tests/refimpl/memory",
     ),
     Fault(
-        "the block heap says a larger hole than it has",
-        "refimpl/memory/block_heap.py",
-        "return self._empty.largest * self.granularity",
-        "return (self._empty.largest + 1) * self.granularity",
+        "a pool says a larger hole than it has",
+        "refimpl/memory/fits.py",
+        "return self._holes.largest\n",
+        "return self._holes.largest + self.granularity\n",
         "tests/refimpl/memory",
     ),
     Fault(

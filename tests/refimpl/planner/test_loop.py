@@ -1,8 +1,6 @@
-"""The loop on drawn networks: its books balance, its clock is the simulator's, and what does not fit says where."""
+"""The loop on drawn networks: its plans are proved, its clock is the simulator's, and what does not fit says where."""
 
 from __future__ import annotations
-
-from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -14,16 +12,9 @@ from refimpl.memory.tiers import pinned_size
 from refimpl.names.networks import build, lenet
 from refimpl.network import Network
 from refimpl.planner import Context, DoesNotFit, Setup, plan
-from refimpl.planner.instructions import Allocate, Free, Launch
 from refimpl.slots.baseline import NetworkWide
 from tests.messages import raises_naming
-from tests.refimpl.modules import (
-    least_plan,
-    machine,
-    networks,
-    setup,
-    setups,
-)  # fmt: skip
+from tests.refimpl.modules import least_plan, machine, networks, setup, setups
 
 # -- what must always hold ---------------------------------------------------------------------------------------------
 
@@ -34,35 +25,7 @@ from tests.refimpl.modules import (
 def test_planning_and_simulating_keep_the_same_time(network: Network, wanted: Setup, link: float, room: float) -> None:
     program = least_plan(network, wanted, machine(link), room)
     assert program.simulate().seconds == pytest.approx(program.planned_seconds, abs=1e-12)
-
-
-@pytest.mark.slow
-@given(networks(), setups, st.sampled_from((1e6, 1e12)), st.floats(0, 1))
-@settings(max_examples=15)
-def test_a_plan_balances_its_books(network: Network, wanted: Setup, link: float, room: float) -> None:
-    """Recounted from the instructions: the peak, what is moved, and nothing managed is left at the end."""
-    program = least_plan(network, wanted, machine(link), room)
-    granule = program.setup.allocator.granularity
-    held = sum(-(-tensor.nbytes // granule) * granule for tensor in program.resident)
-    peak, alive, moved = held, {}, Counter[str]()
-    for instruction in program.instructions:
-        if isinstance(instruction, Allocate):
-            alive[instruction.tensor] = instruction.nbytes
-            held += instruction.nbytes
-            peak = max(peak, held)
-        elif isinstance(instruction, Free):
-            held -= alive.pop(instruction.tensor)
-            assert instruction.released <= instruction.step
-        elif instruction.op in ("copy out", "copy in"):
-            moved[instruction.why] += instruction.nbytes
-    assert not alive
-    assert peak == program.peak_bytes <= program.budget and program.arena_bytes <= program.budget
-    counts = program.counts
-    assert moved["offload"] == counts.offloaded_bytes and moved["evicted"] == counts.evicted_bytes
-    launched = [(i.call, i.rebuild) for i in program.instructions if isinstance(i, Launch)]
-    assert [call for call, rebuild in launched if not rebuild] == [c for step in network.steps for c in step.calls]
-    assert not any(call.once for call, rebuild in launched if rebuild)
-    assert program.verify().peak_bytes == peak
+    assert program.verify().peak_bytes == program.peak_bytes <= program.budget
 
 
 # -- when it does not fit ----------------------------------------------------------------------------------------------
