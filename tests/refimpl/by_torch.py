@@ -21,12 +21,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def run_torch(
-    network: Network,
-    state: Arrays,
-    images: np.ndarray,
-    labels: np.ndarray,
-    settings: Mapping[str, float],
-    precision: torch.dtype = torch.float64,
+    network: Network, state: Arrays, images: np.ndarray, labels: np.ndarray, settings: Mapping[str, float]
 ) -> Arrays:
     """One iteration from `state`, which stays as it is; returned are weights, momentum, running statistics, losses.
 
@@ -34,12 +29,12 @@ def run_torch(
     """
     weights = {
         parameter.weight.name: torch.tensor(
-            state[parameter.weight.name], dtype=precision, requires_grad=not parameter.frozen
+            state[parameter.weight.name], dtype=torch.float64, requires_grad=not parameter.frozen
         )
         for _, _, parameter in network.parameters()
     }
     running = {
-        tensor.name: torch.tensor(state[tensor.name], dtype=precision)
+        tensor.name: torch.tensor(state[tensor.name], dtype=torch.float64)
         for layer in network.layers
         for name, tensor in layer.statistics.items()
         if name.startswith("running")
@@ -47,7 +42,7 @@ def run_torch(
     maps: dict[Layer, Any] = {}
     given = arrays_of(network, images, labels)
     for data, x in zip(network.data, network.inputs, strict=True):
-        maps[data] = torch.tensor(given[x.name], dtype=precision if x.dtype == "float32" else None)
+        maps[data] = torch.tensor(given[x.name], dtype=torch.float64 if x.dtype == "float32" else None)
     for layer in network.layers:
         inputs = [maps[producer] for producer in layer.producers]
         maps[layer] = by_torch(layer, inputs, weights | running, _dropout(settings))
@@ -59,7 +54,7 @@ def run_torch(
     }
     sum(output.layer.weight * losses[output.losses.name].mean() for output in network.outputs).backward()
 
-    after = _stepped(network, state, weights, settings, precision) | running | losses
+    after = _stepped(network, state, weights, settings) | running | losses
     return {name: value.detach().numpy() for name, value in after.items()}
 
 
@@ -87,9 +82,7 @@ def trains_as_in_torch(
     return state
 
 
-def _stepped(
-    network: Network, state: Arrays, weights: dict[str, Any], settings: Mapping[str, float], precision: torch.dtype
-) -> dict[str, Any]:
+def _stepped(network: Network, state: Arrays, weights: dict[str, Any], settings: Mapping[str, float]) -> dict[str, Any]:
     """The weights and the optimiser's states after its step, by PyTorch's optimiser and its clipping."""
     learning = network.learning
     trained = [parameter for _, _, parameter in network.parameters() if not parameter.frozen]
@@ -113,7 +106,7 @@ def _stepped(
         if learning.optimiser == "adamw":
             of_this["step"] = torch.tensor(float(settings["iteration"]))
         for name, tensor in parameter.states.items():
-            of_this[names[name]] = torch.tensor(state[tensor.name], dtype=precision)
+            of_this[names[name]] = torch.tensor(state[tensor.name], dtype=torch.float64)
         kept[parameter] = of_this
     optimiser.step()
     return weights | {

@@ -72,18 +72,6 @@ def test_what_is_not_a_regular_file_is_refused_and_stays(tmp_path: Path) -> None
     assert sorted(os.listdir(tmp_path)) == ["file", "link to a device", "loop", "pipe"]
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
-def test_what_is_write_protected_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("old")
-    (tmp_path / "file").chmod(0o444)
-    with pytest.raises(PermissionError, match="it is write-protected"):
-        refuse_unwritable(tmp_path / "file")
-    tmp_path.chmod(0o555)
-    with pytest.raises(PermissionError, match="Permission denied"):
-        refuse_unwritable(tmp_path / "new")
-    tmp_path.chmod(0o755)
-
-
 def test_a_folder_that_cannot_be_written_is_refused_before_anything_is(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OSError):
         refuse_unwritable("/proc/new")  # not even root can write there

@@ -249,42 +249,6 @@ def trains_as_in_pytorch(network: Network) -> None:
     trains_as_in_torch(network, least=1e-2)
 
 
-STEP = 2.0**-8  #: of the weights, along a gradient; the loss is rounded to 1e-7 of it
-
-
-def iteration(network: Network, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """All arrays after an iteration that learns nothing, from a copy of the state."""
-    state = {name: values.copy() for name, values in state.items()}
-    return state | run_plainly(network, state, *draw_batch(network), SETTINGS | {"rate": 0.0})
-
-
-def loss_of(network: Network, state: dict[str, np.ndarray]) -> float:
-    arrays = iteration(network, state)
-    return sum(float(arrays[one.losses.name].astype(np.float64).mean()) for one in network.outputs)
-
-
-@pytest.mark.parametrize("kind", [kind for kind in OWN if kind != "data"])
-def test_a_layer_of_each_kind_has_the_gradient_of_the_loss(kind: str) -> None:
-    """By finite differences, without PyTorch: along the gradient of each weight of the layer and of those before it."""
-    checked = set()
-    for network in settled(kind, CONVENTIONS["forks"]):
-        start = new_state(network)
-        arrays = iteration(network, start)
-        for _, _, parameter in network.parameters():
-            name = parameter.weight.name
-            gradient = arrays[f"d({name})"]
-            steepest = float(np.linalg.norm(gradient))
-            if steepest < 1e-5:  # a normalisation takes off again what a bias adds
-                continue
-            there, back = (
-                loss_of(network, start | {name: start[name] + np.float32(sign * STEP / steepest) * gradient})
-                for sign in (1, -1)
-            )
-            assert (there - back) / (2 * STEP) == pytest.approx(steepest, rel=0.02, abs=2e-4), (network, name)
-            checked.add(name)
-    assert checked
-
-
 def known_to_others(kind: LayerKind) -> bool:
     """Whether its kernels' own tests draw shapes of whole networks, or of all element-wise kinds."""
     return TRAITS[kind].published or TRAITS[kind].elementwise

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import refimpl
-from refimpl import OFFERED, ROOMS, slots
+from refimpl import OFFERED, ROOMS
 from tests.messages import raises_naming
 
 PROMISED = (
@@ -28,11 +28,6 @@ def test_a_public_name_is_there_and_documented(name: str) -> None:
     # a dataclass without a docstring has its signature for one
     said = inspect.getdoc(found) or ""
     assert len(said) > 20 and not said.startswith(f"{name}(")
-
-
-@pytest.mark.parametrize("name", slots.__all__)
-def test_what_a_module_is_written_with_is_there(name: str) -> None:
-    assert getattr(slots, name) is not None
 
 
 def test_a_misspelt_name_is_one_line_with_an_offer() -> None:

@@ -17,7 +17,6 @@ from refimpl.memory import UNLIMITED, Allocator, BestFit, BothEnds, FirstFit
 from refimpl.memory.allocation_trace import TraceEvent, ideal, replay, rounded
 from refimpl.names import presets
 from refimpl.names.largest_batch import least_conceivable
-from refimpl.names.least_budget import least_budget
 from refimpl.names.modules import MODULES
 from refimpl.names.networks import build
 from refimpl.network import Network
@@ -34,7 +33,6 @@ from refimpl.studies.fragmentation.study import (
 )
 from refimpl.vdnnpp import OnDemand, static
 from refimpl.vdnnpp.pool_search import LAGS, FoundPool, PlacementError, TracesOfLags, find_pool, trace_of
-from tests.matrix import more
 from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, machine
@@ -242,17 +240,6 @@ def as_vdnns(theirs: Setup) -> Setup:
 def test_it_fits_wherever_vdnn_fits(drawn: Network, theirs: Setup) -> None:
     fits = least_plan(drawn, theirs, machine())
     assert plan(drawn, as_vdnns(theirs), machine(), fits.budget).pool_bytes <= fits.budget
-
-
-@pytest.mark.parametrize("name", ["alexnet", more("resnet50"), "vdnnpp-demo"])
-@pytest.mark.parametrize("algorithms", ["memory", "performance", "vdnn-greedy"])
-def test_it_is_no_slower_than_vdnn_within_vdnns_least_budget(name: str, algorithms: str) -> None:
-    """AlexNet's all with the fastest algorithms was too large by 40 MiB, with right placement for all pools."""
-    drawn, theirs = network(name, 64), presets.setup(f"vdnn-all algorithms={algorithms}")
-    least = least_budget(drawn, theirs, TITAN_X)
-    assert least
-    ours, vdnn = (plan(drawn, setup, TITAN_X, least).planned_seconds for setup in (as_vdnns(theirs), theirs))
-    assert ours <= vdnn
 
 
 # -- modules whose answers depend on the pool --------------------------------------------------------------------------
