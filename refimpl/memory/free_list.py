@@ -1,8 +1,8 @@
 """The free list: the holes of a pool in two orders, by address and by size, so that every question is answered quickly.
 
 It finds a hole (the smallest that is large enough, the first one, the largest, the right-most), cuts a block off a
-hole's left or right end, and takes a block back, joined with the holes that it touches.  A question or a change is a few
-bisections; only a first fit goes through the holes from the left.
+hole's left or right end, and takes a block back, joined with the holes that it touches.  A question or a change is a
+few bisections; only a first fit goes through the holes from the left.
 """
 
 from __future__ import annotations

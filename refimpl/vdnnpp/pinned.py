@@ -66,11 +66,7 @@ class BestFitOrHome(FitPool):
 
     def _take(self, nbytes: int, stays: bool) -> int | None:
         home = self._home
-        if home is not None:
-            for hole, room in self.holes():
-                if hole <= home and home + nbytes <= hole + room:
-                    self._holes.cut_left(hole, home - hole + nbytes)
-                    if hole < home:
-                        self._holes.give(hole, home - hole)
-                    return home
+        if home is not None and any(at <= home and home + nbytes <= at + room for at, room in self.holes()):
+            self._holes.cut(home, nbytes)
+            return home
         return super()._take(nbytes, stays)
