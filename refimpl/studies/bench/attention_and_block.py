@@ -37,7 +37,8 @@ from refimpl.studies.bench.kernels import PAUSE
 from refimpl.studies.bench.written import verdict, versions
 from refimpl.text import counted
 
-HEADS, WIDTH, WORDS = 12, 64, 256  #: of ViT-B, BERT and GPT-2; of the block's table
+HEADS, WIDTH = 12, 64  #: of ViT-B, BERT and GPT-2
+WORDS, TOKENS = 256, 1024  #: of the block's table; of its window
 MATH, FUSED, MODULE = "math", "fused", "a module"
 ASKED = {MATH: 1.5, FUSED: 3.0, MODULE: 1.3}  #: the largest ratio to its processor time
 
@@ -56,6 +57,7 @@ SIZES = (
     AttentionSizes("BERT", 2, 512, False),
     AttentionSizes("GPT-2", 1, 1024, True),
 )
+ROUNDS = len(SIZES) + 1  #: how often `run` calls its watch
 
 
 @dataclass(frozen=True)
@@ -146,10 +148,12 @@ def of_attention(size: AttentionSizes, turns: int) -> list[BesideTorch]:
     return [BesideTorch(what, path, found["ours"], found[path]) for path in (MATH, FUSED)]
 
 
-def gpt_of_one_block(tokens: int, width: int, heads: int) -> Any:
+def gpt_of_one_block() -> Any:
     """A PyTorch module: words and places, a block of GPT-2, a normalisation and a head."""
     import torch
     from torch import nn
+
+    width = HEADS * WIDTH
 
     class Block(nn.Module):
         def __init__(self) -> None:
@@ -160,7 +164,7 @@ def gpt_of_one_block(tokens: int, width: int, heads: int) -> Any:
 
         def forward(self, x: Any) -> Any:
             parts = self.qkv(self.norm1(x)).split(width, 2)
-            q, k, v = (one.unflatten(2, (heads, -1)).transpose(1, 2) for one in parts)
+            q, k, v = (one.unflatten(2, (HEADS, -1)).transpose(1, 2) for one in parts)
             seen = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = x + self.out(seen.transpose(1, 2).flatten(2))
             return x + self.narrow(nn.functional.gelu(self.widen(self.norm2(x)), approximate="tanh"))
@@ -168,7 +172,7 @@ def gpt_of_one_block(tokens: int, width: int, heads: int) -> Any:
     class OneBlock(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.words, self.places = nn.Embedding(WORDS, width), nn.Parameter(0.02 * torch.randn(tokens, width))
+            self.words, self.places = nn.Embedding(WORDS, width), nn.Parameter(0.02 * torch.randn(TOKENS, width))
             self.block, self.norm = Block(), nn.LayerNorm(width)
             self.head = nn.Linear(width, WORDS, bias=False)
 
@@ -179,13 +183,13 @@ def gpt_of_one_block(tokens: int, width: int, heads: int) -> Any:
     return OneBlock()
 
 
-def of_block(turns: int, tokens: int = 1024, width: int = HEADS * WIDTH, heads: int = HEADS) -> BesideTorch:
+def of_block(turns: int) -> BesideTorch:
     """An iteration of training with one window, by gradient descent with momentum."""
     import torch
 
-    module = gpt_of_one_block(tokens, width, heads)
+    module = gpt_of_one_block()
     words, wanted = (
-        torch.randint(WORDS, (1, tokens), generator=torch.Generator().manual_seed(seed)) for seed in (1, 2)
+        torch.randint(WORDS, (1, TOKENS), generator=torch.Generator().manual_seed(seed)) for seed in (1, 2)
     )
     network = from_torch(module, words)
     program = plan(network, setup("baseline"), as_machine(measure(network, Cpu(), 2, 2.0)), UNLIMITED)
@@ -207,13 +211,15 @@ def of_block(turns: int, tokens: int = 1024, width: int = HEADS * WIDTH, heads: 
 
         found = least_processor_seconds({"ours": ours, "theirs": theirs}, turns)
     assert abs(losses["ours"] - losses["theirs"]) <= 1e-4 * losses["theirs"], losses
-    return BesideTorch(f"a block of GPT-2, 1×{tokens}×{width}, an iteration", MODULE, found["ours"], found["theirs"])
+    what = f"a block of GPT-2, 1×{TOKENS}×{HEADS * WIDTH}, an iteration"
+    return BesideTorch(what, MODULE, found["ours"], found["theirs"])
 
 
-def run(turns: int = 20, watch: Callable[[str], None] = lambda name: None) -> AttentionReport:
+def run(quick: bool, watch: Callable[[str], None]) -> AttentionReport:
     """Measure everything; `watch` is called with each one's name before it starts."""
     import torch
 
+    turns = 5 if quick else 20
     load, before = load_average(), torch.get_num_threads()
     torch.set_num_threads(thread_count())
     rows: list[BesideTorch] = []

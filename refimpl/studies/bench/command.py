@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,13 +11,16 @@ import refimpl
 from refimpl.cli.parallel import as_rank
 from refimpl.cli.parser import DEVICE_FAILED, DONE, Fail, Parser, pick, whole
 from refimpl.cli.terminal import progress, show, tell, wrapped
-from refimpl.text import counted
 
 if TYPE_CHECKING:
     from refimpl.backend import Communicator
     from refimpl.studies.bench.written import Report
 
 ROOT = Path(refimpl.__file__).resolve().parent.parent  #: the folder of docs/ and README.md
+#: Option → the module beside this one that measures it; it has `ROUNDS` and `run(quick, watch)`.
+OTHERS = {
+    "planner": "plan_times", "training": "training", "attention": "attention_and_block", "emulated": "emulated_gpu",
+}  # fmt: skip
 
 
 def add(parser: Parser) -> None:
@@ -54,16 +58,11 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.write and options.quick:
         raise Fail("--write keeps what was measured in full: leave out --quick")
-    for name, measure in (
-        ("planner", planner),
-        ("training", training),
-        ("attention", attention),
-        ("emulated", emulated),
-    ):
+    for name in OTHERS:
         if getattr(options, name):
             if options.family or options.device:
                 raise Fail(f"--{name} measures no single kernels: leave out --family and --device")
-            return measure(options)
+            return measured(options, name)
     return as_rank(options, all_reduce) if options.all_reduce else kernels(options)
 
 
@@ -86,18 +85,33 @@ def kernels(options: argparse.Namespace) -> int:
     budget = 0.1 if options.quick else 0.6
     with progress("", len(chosen)) as advance:
         report = measuring.run(device, chosen, budget, options.quick, advance, family in (None, "launch"))
-    return shown(options, report, f"{report.seconds:.0f} seconds. {report.how}", report.disturbed)
+    return shown(options, report, f"{report.seconds:.0f} seconds. ")
 
 
-def shown(options: argparse.Namespace, report: Report, *remarks: str) -> int:
+def measured(options: argparse.Namespace, name: str) -> int:
+    """One of `OTHERS`."""
+    from refimpl.backend import DeviceFailed
+    from refimpl.studies.bench import pytorch
+
+    if name == "attention" and not pytorch.at_hand():
+        raise Fail("--attention measures beside PyTorch, which is not installed here: pip install torch", DEVICE_FAILED)
+    measuring = import_module(f"refimpl.studies.bench.{OTHERS[name]}")
+    try:
+        with progress("", measuring.ROUNDS) as advance:
+            report = measuring.run(options.quick, advance)
+    except DeviceFailed as error:
+        raise Fail(str(error), DEVICE_FAILED) from None
+    return shown(options, report)
+
+
+def shown(options: argparse.Namespace, report: Report, took: str = "") -> int:
     """Print a report as tables and remarks, or as JSON; and write it down where that is wanted."""
     if options.json:
         print(report.json())
     else:
         for table in report.tables():
             show(table.title, table.head, table.rows, table.wraps)
-        first, *others = filter(None, remarks)
-        for line in (f"{report.name}; {first}", *others):
+        for line in filter(None, (f"{report.name}. {took}{report.how}", report.disturbed)):
             wrapped(line)
     if options.write:
         for path in report.write(ROOT):
@@ -115,50 +129,3 @@ def all_reduce(options: argparse.Namespace, communicator: Communicator) -> int:
     found = reducing.run(communicator, options.all_reduce, options.batch, 3 if options.quick else 12)
     show(found.name, *found.table(), wraps=[""])
     return DONE
-
-
-def planner(options: argparse.Namespace) -> int:
-    """Planning, verifying and simulating, on one core."""
-    from refimpl.names.presets import PRESETS
-    from refimpl.studies.bench import plan_times as measuring
-
-    with progress("", len(measuring.NETWORKS) + 1 + len(PRESETS)) as advance:
-        report = measuring.run(1 if options.quick else 3, advance)
-    return shown(options, report, f"the least of {counted(report.turns, 'turn')}.")
-
-
-def training(options: argparse.Namespace) -> int:
-    """An iteration of each network beside PyTorch's, on the CPU."""
-    from refimpl.studies.bench import training as measuring
-
-    with progress("", len(measuring.NETWORKS)) as advance:
-        report = measuring.run(2.0 if options.quick else 15.0, advance)
-    missing = any(row.pytorch is None for row in report.rows)
-    without = "PyTorch is not installed here: pip install torch" if missing else ""
-    return shown(options, report, f"{counted(report.threads, 'thread')}; medians of turns.", report.disturbed, without)
-
-
-def attention(options: argparse.Namespace) -> int:
-    """Attention by PyTorch's two paths, and a block at its real width, on the CPU."""
-    from refimpl.studies.bench import attention_and_block as measuring
-    from refimpl.studies.bench import pytorch
-
-    if not pytorch.at_hand():
-        raise Fail("--attention measures beside PyTorch, which is not installed here: pip install torch", DEVICE_FAILED)
-    with progress("", len(measuring.SIZES) + 1) as advance:
-        report = measuring.run(5 if options.quick else 20, advance)
-    return shown(options, report, report.how, report.disturbed)
-
-
-def emulated(options: argparse.Namespace) -> int:
-    """A product of matrices, an iteration and a cold start on the emulated GPU."""
-    from refimpl.backend import DeviceFailed
-    from refimpl.studies.bench import emulated_gpu as measuring
-
-    try:
-        report = measuring.run(3 if options.quick else 10, with_cold_start=not options.quick)
-    except DeviceFailed as error:
-        raise Fail(str(error), DEVICE_FAILED) from None
-    return shown(
-        options, report, f"processor time, the least of {counted(report.turns, 'turn')}. No figure is a GPU's."
-    )

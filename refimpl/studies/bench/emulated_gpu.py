@@ -33,6 +33,7 @@ from refimpl.text import counted
 SIZE = 384  #: of the product's three sides
 NETWORK, BATCH, POLICY = "tiny-resnet", 16, "superneurons"
 RATE, ITERATION, COLD = 20.0, 1.0, 30.0  #: GFLOP/s a core, at least; seconds, at most
+ROUNDS = 2  #: how often `run` calls its watch
 
 
 @dataclass(kw_only=True)
@@ -52,7 +53,7 @@ class EmulatedReport(written.Report):
 
     @property
     def how(self) -> str:
-        return f"Seconds are processor time, the least of {counted(self.turns, 'turn')}."
+        return f"Seconds are processor time, the least of {counted(self.turns, 'turn')}. No figure is a GPU's."
 
     def tables(self) -> list[Table]:
         """What was asked beside what was measured."""
@@ -77,9 +78,10 @@ def least(run: Run, turns: int, clock: Callable[[], float] = time.process_time) 
     return least_in_turns({"run": run}, by(clock), turns)["run"]
 
 
-def run(turns: int, with_cold_start: bool) -> EmulatedReport:
-    """Measure; from then on this process's GPU is the emulated one."""
-    load = load_average()
+def run(quick: bool, watch: Callable[[str], None]) -> EmulatedReport:
+    """Measure; from then on this process's GPU is the emulated one.  `watch` hears of each thing that begins."""
+    turns, load = 3 if quick else 10, load_average()
+    watch("an iteration, a product")
     chosen = machine("h100")
     program = plan(build(NETWORK, BATCH), setup(POLICY), chosen, chosen.memory_bytes)
     source = data.synthetic(program.network.input.shape[1:], program.network.predictions.shape[1])
@@ -87,7 +89,8 @@ def run(turns: int, with_cold_start: bool) -> EmulatedReport:
     with Trainer(program, backend="emulated") as trainer:
         iteration = least(lambda: trainer.step(images, labels), turns)
     product, kernel = products(3 * turns)
-    cold = cold_start() if with_cold_start else None
+    watch("a cold start")
+    cold = None if quick else cold_start()
     return EmulatedReport(
         versions=versions("numba", "numba-cuda", "numpy"), load=load, turns=turns, product=product, kernel=kernel,
         iteration=iteration, cold=cold,

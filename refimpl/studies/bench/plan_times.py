@@ -82,6 +82,7 @@ EFFORT = 8  #: of the search of `combined`
 PATIENCE = 300.0  #: seconds; a plan that is expected to take longer is not made
 ALONE = 1.0  #: seconds; a plan that takes longer has one turn
 PRESET_EXPONENT = 1.15
+ROUNDS = len(NETWORKS) + 1 + len(PRESETS)  #: how often `run` calls its watch
 
 
 @dataclass(frozen=True)
@@ -286,9 +287,9 @@ def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
     return float(np.polyfit(np.log(xs), np.log(ys), 1)[0])
 
 
-def run(turns: int = 3, watch: Callable[[str], None] = lambda name: None) -> PlanningReport:
+def run(quick: bool, watch: Callable[[str], None]) -> PlanningReport:
     """Measure every network; `watch` is called with each one's name before it starts."""
-    load, rows = load_average(), []
+    turns, load, rows = 1 if quick else 3, load_average(), []
     for case in NETWORKS:
         watch(str(case))
         rows.append(measure(case, turns))

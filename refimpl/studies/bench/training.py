@@ -44,6 +44,7 @@ NETWORKS = {
     ("tiny-gpt", 16): 1.5,
 }
 TURNS = 5  #: at least
+ROUNDS = len(NETWORKS)  #: how often `run` calls its watch
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,9 @@ class TrainingReport(written.Report):
 
     @property
     def how(self) -> str:
-        return f"Medians of turns on {counted(self.threads, 'thread')}."
+        missing = any(row.pytorch is None for row in self.rows)
+        without = " PyTorch is not installed here: pip install torch" if missing else ""
+        return f"Medians of turns on {counted(self.threads, 'thread')}.{without}"
 
     def tables(self) -> list[Table]:
         """Every network, with what was asked of the ratio."""
@@ -141,11 +144,11 @@ def measure(network: str, batch: int, seconds: float) -> TrainingRow:
     )  # fmt: skip
 
 
-def run(seconds: float = 15.0, watch: Callable[[str], None] = lambda name: None) -> TrainingReport:
-    """Measure every network for `seconds`; `watch` is called with each one's name before it starts."""
+def run(quick: bool, watch: Callable[[str], None]) -> TrainingReport:
+    """Measure every network for some seconds; `watch` is called with each one's name before it starts."""
     load, rows = load_average(), []
     for network, batch in NETWORKS:
         watch(f"{network}({batch})")
-        rows.append(measure(network, batch, seconds))
+        rows.append(measure(network, batch, 2.0 if quick else 15.0))
     used = versions("numba", "numpy", "torch")
     return TrainingReport(versions=used, load=load, threads=thread_count(), rows=rows)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from refimpl.report.tables import Table
-from refimpl.studies.bench import attention_and_block, command, emulated_gpu, kernels, plan_times, pytorch, training
+from refimpl.studies.bench import command, kernels, pytorch
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong
 
@@ -29,39 +29,24 @@ class Measured(SimpleNamespace):
         yield root / "docs" / "speed.md"
 
 
-REPORT = Measured(
-    name="a machine", seconds=6.6, turns=3, threads=2, rows=[SimpleNamespace(pytorch=1.0)], how="In brackets.",
-    disturbed="It was busy.",
-)  # fmt: skip
-OTHERS = {
-    "--planner": (plan_times, (1, 3), "a machine; the least of 3 turns.", ""),
-    "--training": (training, (2.0, 15.0), "a machine; 2 threads; medians of turns.", "It was busy."),
-    "--attention": (attention_and_block, (5, 20), "a machine; In brackets.", "It was busy."),
-    "--emulated": (
-        emulated_gpu, (3, 10), "a machine; processor time, the least of 3 turns. No figure is a GPU's.", "",
-    ),
-}  # fmt: skip
+REPORT = Measured(name="a machine", seconds=6.6, how="In brackets.", disturbed="It was busy.")
 
 
-@pytest.mark.parametrize("option", OTHERS)
+@pytest.mark.parametrize("option", [f"--{name}" for name in command.OTHERS])
 def test_each_option_measures_its_own(option: str, refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, efforts, said_first, said_next = OTHERS[option]
-    asked: list[Any] = []
-    monkeypatch.setattr(pytorch, "at_hand", lambda: True)
+    asked: list[bool] = []
 
-    def run(effort: float, *_: Any, **given: Any) -> Measured:
-        asked.append((effort, given))
+    def run(quick: bool, watch: Any) -> Measured:
+        asked.append(quick)
         return REPORT
 
-    monkeypatch.setattr(module, "run", run)
+    monkeypatch.setattr(pytorch, "at_hand", lambda: True)
+    monkeypatch.setattr(f"refimpl.studies.bench.{command.OTHERS[option[2:]]}.run", run)
     quick, whole = refimpl("bench", option, "--quick"), refimpl("bench", option)
-    cold = {"with_cold_start": False}, {"with_cold_start": True}
-    given = cold if option == "--emulated" else ({}, {})
-    assert asked == [*zip(efforts, given, strict=True)]
-    assert quick.status == 0 and quick.out == whole.out
+    assert asked == [True, False] and quick.status == 0 and quick.out == whole.out
     lines = whole.out.splitlines()
     assert "one table" in lines and ["number", "7"] in [line.split() for line in lines]
-    assert lines[-1 - bool(said_next)] == said_first and lines[-1] == (said_next or said_first)
+    assert lines[-2:] == ["a machine. In brackets.", "It was busy."]
     assert json.loads(refimpl("bench", option, "--json").out) == {"number": 7}
     assert f"written: {command.ROOT}/docs/speed.md" in refimpl("bench", option, "--write").err
 
@@ -75,7 +60,7 @@ def test_the_kernels_of_a_family_or_all(refimpl: Command, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(kernels, "run", run)
     said = refimpl("bench", "--device", "cpu", "--family", "sgd")
-    assert said.out.splitlines()[-2:] == ["a machine; 7 seconds. In brackets.", "It was busy."]
+    assert said.out.splitlines()[-2:] == ["a machine. 7 seconds. In brackets.", "It was busy."]
     refimpl("bench", "--device", "cpu", "--family", "launch", "--quick")
     assert asked == [("cpu", {"sgd"}, 0.6, False, False), ("cpu", set(), 0.1, True, True)]
     refimpl("bench", "--device", "cpu")
@@ -83,10 +68,6 @@ def test_the_kernels_of_a_family_or_all(refimpl: Command, monkeypatch: pytest.Mo
 
 
 def test_without_pytorch(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [SimpleNamespace(pytorch=1.0), SimpleNamespace(pytorch=None)]
-    monkeypatch.setattr(training, "run", lambda *_: Measured(**vars(REPORT) | {"rows": rows, "disturbed": ""}))
-    last = refimpl("bench", "--training").out.splitlines()[-1]
-    assert last == "PyTorch is not installed here: pip install torch"
     monkeypatch.setattr(pytorch, "at_hand", lambda: False)
     said = refimpl("bench", "--attention")
     assert said.status == 4 and said.out == "" and "pip install torch" in said.err
@@ -94,5 +75,4 @@ def test_without_pytorch(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_only_what_is_whole_is_written(wrong: Wrong) -> None:
     assert lacks(wrong("bench", "--write", "--quick"), "--write", "--quick") == []
-    assert lacks(wrong("bench", "--write", "--family", "relu", "--device", "cpu"), "--write", "--family") == []
     assert lacks(wrong("bench", "--all-reduce", "tiny-vgg"), "mpiexec -n 2 refimpl bench --all-reduce tiny-vgg") == []
