@@ -144,12 +144,15 @@ def machines(options: argparse.Namespace) -> int:
     of_one_paper(options, "picture", "really", "network", "batch", "policy")
     for name in options.only:
         pick(name, PARTS, "part")
-    made = {name: make() for name, make in PARTS.items() if name in (options.only or PAGES)}
-    tables = [table for of_part in made.values() for table in of_part]
-    for name in dict.fromkeys(PAGES[part] for part in made if part in PAGES) if options.write else ():
-        written = [part for part, page in PAGES.items() if page == name]
-        if not made.keys() >= {*written}:
+    wanted = [name for name in PARTS if name in (options.only or PAGES)]
+    pages = {PAGES[part]: [one for one, page in PAGES.items() if page == PAGES[part]]
+             for part in wanted if options.write and part in PAGES}  # fmt: skip
+    for written in pages.values():
+        if not {*written} <= {*wanted}:
             raise Fail(f"--write writes all parts of a page; give --only {' --only '.join(written)}, or none")
+    made = {name: PARTS[name]() for name in wanted}
+    tables = [table for of_part in made.values() for table in of_part]
+    for name, written in pages.items():
         page = root() / "docs" / name
         text = "\n\n".join(
             f"{table.title}:\n\n{table.markdown()}" + (f"\n\n{table.note}" if table.note else "")

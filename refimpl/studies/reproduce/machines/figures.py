@@ -13,7 +13,15 @@ from typing import Any
 
 from refimpl.report.tables import Column, Table, in_units, percent, plain
 from refimpl.studies.reproduce.machines.fit import FITTED, LIBRARY, fit
-from refimpl.studies.reproduce.machines.independent import GPUS, SOURCES, Prediction, compared, convolutions, networks
+from refimpl.studies.reproduce.machines.independent import (
+    GPUS,
+    SOURCES,
+    Prediction,
+    compared,
+    convolutions,
+    networks,
+    signed,
+)
 from refimpl.studies.reproduce.machines.measured_memory import memory_tables
 
 WITHIN = (0.1, 0.2, 0.5)
@@ -58,11 +66,6 @@ class Offs:
 
     def within(self, share: float) -> int:
         return sum(abs(off) <= share for off in self.off)
-
-
-def signed(share: float) -> str:
-    """`+8%`"""
-    return f"{share:+.0%}".replace("-0%", "+0%")
 
 
 NETWORK_COLUMNS = (

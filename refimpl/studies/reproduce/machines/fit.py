@@ -12,14 +12,7 @@ from dataclasses import replace
 from math import log
 
 from refimpl.machine.model import Efficiency
-from refimpl.studies.reproduce.machines.independent import (
-    GPUS,
-    Measured,
-    Prediction,
-    compared,
-    convolutions,
-    networks,
-)
+from refimpl.studies.reproduce.machines.independent import GPUS, Measured, Prediction, compared, convolutions, networks
 
 LIBRARY = ("products", "weights", "transforms", "streaming", "half_tiles")
 
@@ -54,7 +47,7 @@ def misfit(predictions: Iterable[Prediction]) -> float:
     return sum(weight(one.measured) * log(one.predicted / one.milliseconds) ** 2 for one in predictions)
 
 
-def fit(name: str, start: Efficiency | None = None) -> Efficiency:
+def fit(name: str) -> Efficiency:
     """The figures with the least misfit, no share above 1: each in turn up or down, by smaller and smaller steps."""
     gpus, figures = FITTED[name]
     rows = rows_of(name)
@@ -63,7 +56,7 @@ def fit(name: str, start: Efficiency | None = None) -> Efficiency:
         machines = {gpu: replace(GPUS[gpu], efficiency=tried) for gpu in gpus}
         return misfit(compared(rows, machines))
 
-    best = start or GPUS[name].efficiency
+    best = GPUS[name].efficiency
     least, stride = missed(best), 0.2
     while stride > 0.005:
         before = least

@@ -118,10 +118,8 @@ def networks() -> Iterator[Measured]:
     for row in rows_of("networks.csv"):
         batch, cudnn = int(row["batch"]), float(row["cudnn"])
         times = _times(row, ("forward", "maps", "weights", "backward", "total"))
-
-        def offers(row: dict[str, str] = row, batch: int = batch, cudnn: float = cudnn) -> dict[str, Offers]:
-            return network_offers(row["network"], batch, row["source"], cudnn, GPUS[row["gpu"]].catalogue)
-
+        catalogue = GPUS[row["gpu"]].catalogue
+        offers = partial(network_offers, row["network"], batch, row["source"], cudnn, catalogue)
         yield Measured(row["gpu"], cudnn, f"{row['network']}({batch})", row["source"], times, bool(row["fit"]), offers)
 
 
@@ -129,11 +127,8 @@ def convolutions() -> Iterator[Measured]:
     """Single convolutions."""
     for row in rows_of("convolutions.csv"):
         cudnn = float(row["cudnn"])
-
-        def offers(row: dict[str, str] = row, cudnn: float = cudnn) -> dict[str, Offers]:
-            sizes = {name: _sizes(row[name]) for name in ("x", "w", "stride", "pad")}
-            return convolution_offers(sizes, cudnn, GPUS[row["gpu"]].catalogue)
-
+        sizes = {name: tuple(map(int, row[name].split("x"))) for name in ("x", "w", "stride", "pad")}
+        offers = partial(convolution_offers, sizes, cudnn, GPUS[row["gpu"]].catalogue)
         subject = f"{row['x']} by {row['w']}, stride {row['stride']}, pad {row['pad']}"
         times = _times(row, ("forward", "maps", "weights"))
         yield Measured(row["gpu"], cudnn, subject, row["source"], times, bool(row["fit"]), offers)
@@ -145,12 +140,13 @@ def rows_of(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
+def signed(share: float) -> str:
+    """`+8%`"""
+    return f"{share:+.0%}".replace("-0%", "+0%")
+
+
 def _times(row: dict[str, str], parts: Sequence[str]) -> tuple[tuple[str, float], ...]:
     return tuple((part, float(row[part])) for part in parts if row[part])
-
-
-def _sizes(written: str) -> tuple[int, ...]:
-    return tuple(map(int, written.split("x")))
 
 
 # -- what the model says -----------------------------------------------------------------------------------------------

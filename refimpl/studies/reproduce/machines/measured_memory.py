@@ -17,7 +17,7 @@ from refimpl.names import presets
 from refimpl.names.largest_batch import unlimited, unlimited_baseline
 from refimpl.report.tables import Column, Table, in_units
 from refimpl.slots.baseline import LayerWise
-from refimpl.studies.reproduce.machines.independent import rows_of
+from refimpl.studies.reproduce.machines.independent import rows_of, signed
 from refimpl.studies.reproduce.machines.measured_networks import benchmarked
 from refimpl.studies.tune.caffe import CONTEXT_BYTES
 
@@ -39,25 +39,14 @@ class MemoryRow:
     network_wide: int
     layer_wise: int
 
-    @property
-    def network_wide_off(self) -> float:
-        return self.network_wide / self.measured - 1
-
-    @property
-    def layer_wise_off(self) -> float:
-        return self.layer_wise / self.measured - 1
-
 
 def memory_rows() -> list[MemoryRow]:
     found = []
     for row in rows_of("memory.csv"):
         network = benchmarked(row["network"], int(row["batch"]), False)
         context = CONTEXT_BYTES if row["source"] == "mxnet" else 0
-        wide, layer_wise = (
-            unlimited_baseline(network, TITAN_X).peak_bytes,
-            unlimited(network, LAYER_WISE, TITAN_X).peak_bytes,
-        )
-        ours = context + wide, context + layer_wise
+        programs = unlimited_baseline(network, TITAN_X), unlimited(network, LAYER_WISE, TITAN_X)
+        ours = (context + program.peak_bytes for program in programs)
         found.append(MemoryRow(f"{row['network']}({row['batch']})", row["source"], int(row["mebibytes"]) * MIB, *ours))
     return found
 
@@ -65,15 +54,13 @@ def memory_rows() -> list[MemoryRow]:
 MEBIBYTES = in_units(MIB, 0)
 
 
-def signed(share: float) -> str:
-    return f"{share:+.0%}"
-
-
 def memory_tables() -> list[Table]:
     columns = (
         Column("network", "network"), Column("source", "source"), Column("measured", "measured", MEBIBYTES),
-        Column("network-wide", "network_wide", MEBIBYTES), Column("off", "network_wide_off", signed),
-        Column("layer-wise", "layer_wise", MEBIBYTES), Column("off ", "layer_wise_off", signed),
+        Column("network-wide", "network_wide", MEBIBYTES),
+        Column("off", lambda row: row.network_wide / row.measured - 1, signed),
+        Column("layer-wise", "layer_wise", MEBIBYTES),
+        Column("off ", lambda row: row.layer_wise / row.measured - 1, signed),
     )  # fmt: skip
     note = (
         f"MXNet's has its context; so has ours, {CONTEXT_BYTES / MIB:.0f} MiB, an assumption.  Sources: "
