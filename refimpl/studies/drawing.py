@@ -27,7 +27,7 @@ Series = Mapping[str, tuple[str | Mapping[str, Any], Sequence[float | None]]]
 
 
 def grouped_bars(
-    axes: Axes, groups: Sequence[str], series: Series, text: Callable[[float], str], lift: float = 1.0, **words: Any
+    axes: Axes, groups: Sequence[str], series: Series, text: Callable[[float], str]
 ) -> dict[str, list[float]]:
     """A group of bars a name, a bar a series, with its value above it.
 
@@ -36,14 +36,12 @@ def grouped_bars(
         groups: the names of the groups.
         series: label → look and values; a group without the value (None) has a ×.
         text: writes a value; an empty text writes nothing.
-        lift: points from a bar to its value.
-        words: the look of the values.
 
     Returns:
         label → where its bars are on the horizontal axis.
     """
     width = 0.82 / len(series)
-    look_of_text: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 7} | words
+    look_of_text: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 7}
     places = {label: [group + (i + 0.5) * width - 0.41 for group in range(len(groups))]
               for i, label in enumerate(series)}  # fmt: skip
     for label, (look, values) in series.items():
@@ -54,7 +52,7 @@ def grouped_bars(
             if value is None:
                 axes.text(x, 0, "×", fontsize=8, color=style.PALE, ha="center", va="bottom")
             elif said := text(value):
-                axes.annotate(said, (x, max(value, 0)), (0, lift), textcoords="offset points", **look_of_text)
+                axes.annotate(said, (x, max(value, 0)), (0, 1), textcoords="offset points", **look_of_text)
     axes.set_xticks(range(len(groups)), groups, fontsize=8)
     axes.tick_params(axis="x", length=0)
     style.grid(axes, "y")

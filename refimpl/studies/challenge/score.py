@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from statistics import geometric_mean
 from typing import Any, NamedTuple
 
 from refimpl.points.many_plans import Row
@@ -48,7 +49,7 @@ class Score(NamedTuple):
 
 def part(pairs: Sequence[tuple[ChallengePoint, Row]]) -> PartScore:
     factors = [factor(case, row) for case, row in pairs]
-    mean = math.exp(math.fsum(map(math.log, factors)) / len(factors)) if factors else math.nan
+    mean = geometric_mean(factors) if factors else math.nan
     return PartScore(len(pairs), sum(row["fits"] is True for _, row in pairs), mean)
 
 

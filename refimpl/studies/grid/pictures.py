@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from statistics import geometric_mean
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -76,17 +77,12 @@ def budgets_of(rows: Sequence[Row]) -> list[str]:
     of: dict[str, list[float]] = {}
     for row in rows:
         of.setdefault(row["budget"], []).append(row["budget_bytes"])
-    return sorted(of, key=lambda budget: (mean(of[budget]), budget))
+    return sorted(of, key=lambda budget: (geometric_mean(of[budget]), budget))
 
 
 def preset_of(setup: str) -> str:
     """The first word of a setup's name."""
     return setup.replace(",", " ").split()[0]
-
-
-def mean(values: Sequence[float]) -> float:
-    """The geometric mean."""
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 def factors(rows: Sequence[Row]) -> dict[str, list[float]]:
@@ -136,7 +132,7 @@ def heat_map(rows: Sequence[Row]) -> Figure:
         for budget in budgets
     }
     means = {
-        at: mean([row["slow_down"] for row in here if row["fits"]])
+        at: geometric_mean([row["slow_down"] for row in here if row["fits"]])
         for at, here in cells.items()
         if any(row["fits"] for row in here)
     }

@@ -26,18 +26,16 @@ class BlockMap:
     units: float  #: of the block's input
 
 
-def block_maps(network: Network, block: NetworkBlock | None = None) -> list[BlockMap]:
-    """A block's input and its other maps, without its output, which is the next one's input.
+def middle_block(network: Network) -> NetworkBlock | None:
+    found = blocks(network)
+    return found[len(found) // 2] if found else None
 
-    Args:
-        network: a transformer, or another network with blocks.
-        block: one of them (None: the middle one).
-    """
+
+def block_maps(network: Network) -> list[BlockMap]:
+    """The middle block's input and its other maps, without its output, which is the next one's input."""
+    block = middle_block(network)
     if block is None:
-        found = blocks(network)
-        if not found:
-            return []
-        block = found[len(found) // 2]
+        return []
     unit = block.before.outputs[0].nbytes
     output, uses = set(block.layers[-1].outputs), uses_of(network)
     made: dict[Tensor, str] = {}
@@ -68,14 +66,14 @@ class Probabilities:
 
 def probabilities(network: Network, machine: Machine) -> Probabilities | None:
     """Of the middle block's attention; None: the block has no attention."""
-    found = blocks(network)
-    layers = [one for one in found[len(found) // 2].layers if one.kind == "attention"] if found else []
-    if not layers:
+    block = middle_block(network)
+    layers = [one for one in block.layers if one.kind == "attention"] if block else []
+    if not block or not layers:
         return None
     (call,) = layers[0].forward.calls
     queries, keys = (prod(x.shape[2:]) for x in (layers[0].y, layers[0].inputs[-1]))
     nbytes = 4 * network.batch * layers[0].options["heads"] * queries * keys
-    unit = found[len(found) // 2].before.outputs[0].nbytes
+    unit = block.before.outputs[0].nbytes
     copies = sum(machine.copy_seconds(nbytes, way) for way in ("out", "in"))
     return Probabilities(network.name, network.batch, nbytes / unit, nbytes, copies, machine.seconds(call))
 

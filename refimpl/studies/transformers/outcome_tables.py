@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from statistics import geometric_mean
 from typing import Any
 
 from refimpl.names.machines import named
@@ -11,7 +12,7 @@ from refimpl.points.many_plans import Row
 from refimpl.report.tables import Column, Table
 from refimpl.studies.grid.rows import moved
 from refimpl.studies.transformers.block_bytes import BlockMap, block_maps, probabilities
-from refimpl.studies.transformers.outcomes import PAPERS, POLICIES, fastest, mean
+from refimpl.studies.transformers.outcomes import PAPERS, POLICIES, fastest
 from refimpl.text import counted, duration, size
 
 Found = Sequence[Row]
@@ -93,7 +94,7 @@ def mean_table(found: Found) -> Table:
 
     def cell(ones: Found) -> str:
         fit = [one["slow_down"] for one in ones if one["fits"]]
-        return f"{mean(fit):.3f}" if fit and len(fit) == len(ones) else f"{len(fit)} of {len(ones)}"
+        return f"{geometric_mean(fit):.3f}" if fit and len(fit) == len(ones) else f"{len(fit)} of {len(ones)}"
 
     cases = {
         (machine, f"{share:.0%}"): of(found, machine=machine, share=share)

@@ -7,8 +7,7 @@ larger batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from math import exp, log
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from refimpl.names.largest_batch import least_conceivable
@@ -98,12 +97,6 @@ def outcomes(asked: Sequence[Question], plan: Callable[[list[GridPoint]], list[R
         row = again if again["fits"] else row
         found.append(row | {"policy": one.policy, "share": one.share, "kernels_limit": limit})
     return found
-
-
-def mean(values: Iterable[float]) -> float:
-    """The geometric mean."""
-    found = [log(value) for value in values]
-    return exp(sum(found) / len(found))
 
 
 def fastest(found: Sequence[Row], policies: Sequence[str] = POLICIES) -> list[str]:

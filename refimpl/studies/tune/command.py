@@ -279,6 +279,3 @@ def workers_json(row: Workers) -> dict[str, Any]:
         "reduce_seconds": cluster.reduce_seconds(row.gradient_bytes), "overlap": cluster.overlap,
         **figures(row, *names), "learning": learning_json(row.learning),
     }  # fmt: skip
-
-
-# -- a file of these, for refimpl run ----------------------------------------------------------------------------------

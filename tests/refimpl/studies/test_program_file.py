@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ MACHINE = MACHINES["titan-x"]
 Document = dict[str, Any]
 
 
+@cache
 def planned(setup: str, budget: float | str = 0.6) -> Program:
     return refimpl.plan(refimpl.networks.tiny_resnet(batch=32), setup, MACHINE, budget)
 
@@ -88,27 +89,16 @@ def put(op: str, place: int, value: Any) -> Callable[[Document], None]:
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_refused(damage: Callable[[Document], None], says: str) -> None:
-    found = copy.deepcopy(document(planned("vdnn-all")))
+    found = json.loads(json.dumps(document(planned("vdnn-all"))))
     damage(found)
     with pytest.raises(ProgramFileError, match=says):
         reread(found)
 
 
-def without_waits(found: Document) -> None:
-    found["instructions"] = [one for one in found["instructions"] if one[0] != "wait"]
-
-
-def with_less_room(found: Document) -> None:
-    found["budget"] = found["arena_bytes"] - 512
-
-
-def with_a_lower_peak(found: Document) -> None:
-    found["peak_bytes"] -= 512
-
-
-@pytest.mark.parametrize("change", [without_waits, with_less_room, with_a_lower_peak])
-def test_what_is_read_is_not_trusted(change: Callable[[Document], None]) -> None:
-    found = copy.deepcopy(document(planned("vdnn-all")))
-    change(found)
-    with pytest.raises(Unsafe):
-        reread(found).verify()
+def test_what_is_read_is_not_trusted() -> None:
+    found = document(planned("vdnn-all"))
+    without_waits = [one for one in found["instructions"] if one[0] != "wait"]
+    less_room, lower_peak = found["arena_bytes"] - 512, found["peak_bytes"] - 512
+    for change in ({"instructions": without_waits}, {"budget": less_room}, {"peak_bytes": lower_peak}):
+        with pytest.raises(Unsafe):
+            reread(found | change).verify()

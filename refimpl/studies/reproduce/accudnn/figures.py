@@ -253,23 +253,21 @@ CLUSTER_TABLE = one_table(
 
 # -- the claims about speed together -----------------------------------------------------------------------------------
 
-SCALING = (
-    FIGURES.one("cluster").value / FIGURES.one("scaled").value
-)  #: of 8 baseline GPUs over one, by the abstracts' quotient
+#: Of 8 baseline GPUs over one, by the abstracts' quotient.
+SCALING = FIGURES.one("cluster").value / FIGURES.one("scaled").value
 
 
-def link_for(scaling: float, seconds: float, nbytes: int, workers: int = 8) -> float:
-    """Bytes a second of a ring's links with which workers reach `scaling` times one; without overlap.
+def link_for(scaling: float, seconds: float, nbytes: int) -> float:
+    """Bytes a second of a ring's links with which 8 workers reach `scaling` times one; without overlap.
 
     Args:
         scaling: images a second over those of one worker.
         seconds: an iteration of one worker.
         nbytes: of all gradients.
-        workers: how many.
     """
-    messages = 2 * (workers - 1)
-    reduce_seconds = seconds * (workers / scaling - 1)
-    return messages / workers * nbytes / (reduce_seconds - messages * Cluster.latency)
+    messages = 2 * (8 - 1)
+    reduce_seconds = seconds * (8 / scaling - 1)
+    return messages / 8 * nbytes / (reduce_seconds - messages * Cluster.latency)
 
 
 def together(watch: Watch) -> Found:

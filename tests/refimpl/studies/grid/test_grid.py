@@ -79,7 +79,9 @@ def test_least_and_a_share_of_the_way() -> None:
     budgets = ["least", "least+25%", "least + 100 %", "least*1.25"]
     made = study(["tiny-vgg"], ["vdnn-all"], budgets=budgets, batches=[4])
     assert [one["budget_bytes"] for one in made] == [least, least + (enough - least) // 4, enough, least * 5 // 4]
-    assert all(one["fits"] for one in made)
+    assert all(one["fits"] and one["least_bytes"] == least for one in made)
+    own = [study(["tiny-vgg"], ["vdnn-all"], budgets=["2MiB"], batches=[4], least=asked) for asked in (False, True)]
+    assert [one["least_bytes"] for (one,) in own] == [None, least]
 
 
 def test_the_least_budget_of_a_paper_is_that_of_one_of_its_setups() -> None:
@@ -90,27 +92,19 @@ def test_the_least_budget_of_a_paper_is_that_of_one_of_its_setups() -> None:
     assert one["adopted"] in least
 
 
-@pytest.mark.parametrize(
-    ("name", "where"),
-    [
-        ("nets.py:unet", "network"),
-        ("vdnn-all offload=mine:Big", "setup"),
-        ("mine:SETUP", "setup"),
-        ("box.toml", "machine"),
-    ],
-)
-def test_another_text_of_ones_own_file_is_planned_again(
-    name: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_text_of_ones_own_file_is_planned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for file in ("nets.py", "mine.py", "box.toml"):
-        Path(file).write_text("1")
-    point = GridPoint(**{"network": "tiny-vgg", "setup": "baseline", "machine": "titan-x", where: name})  # type: ignore[arg-type]
-    before = point.key
-    assert point.key == before
-    for file in ("nets.py", "mine.py", "box.toml"):
-        Path(file).write_text("2")
-    assert point.key != before
+    plain = GridPoint("tiny-vgg", "baseline", "titan-x")
+    own = [plain._replace(setup=setup) for setup in ("vdnn-all offload=mine:Big", "mine:SETUP")]
+    own += [plain._replace(network="nets.py:unet"), plain._replace(machine="box.toml")]
+
+    def keys(text: str) -> list[str]:
+        for file in ("nets.py", "mine.py", "box.toml"):
+            Path(file).write_text(text)
+        return [point.key for point in (plain, *own)]
+
+    first, again, other = keys("1"), keys("1"), keys("2")
+    assert first == again and first[0] == other[0] and all(one != two for one, two in zip(first[1:], other[1:]))  # noqa: B905
 
 
 @pytest.fixture(scope="module")

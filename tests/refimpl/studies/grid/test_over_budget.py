@@ -40,13 +40,9 @@ CURVES = Curves(
 )  # fmt: skip
 
 
-def test_budgets_are_geometric_steps_with_both_ends() -> None:
-    assert budgets_between(1000, 8000, 4) == [1000, 2000, 4000, 8000]
+def test_budgets_are_geometric_steps_with_both_ends_and_the_gpus_own_memory() -> None:
+    """Without it a picture and a comparison within the GPU's memory give two answers."""
     assert budgets_between(1000, 900, 4) == [1000]
-
-
-def test_the_gpus_own_memory_is_among_the_budgets() -> None:
-    """Else a picture and a comparison within the GPU's memory give two answers."""
     for memory, found in ((3900, [1000, 2000, 3900, 8000]), (1001, [1000, 1001, 4000, 8000]), (8000, None), (0, None)):
         assert budgets_between(1000, 8000, 4, memory) == (found or [1000, 2000, 4000, 8000])
     assert budgets_between(1000, 8000, 2, 4000) == [1000, 8000]
@@ -63,9 +59,6 @@ def test_gain_and_distance_count_where_something_is_left_to_gain() -> None:
     assert gain(own, [1.0, 1.0, 1.0, None]) is None
     assert distance(own, [4.0, 1.5, None, 1.0]) == pytest.approx((1.25 + 1) / 2)
     assert distance(own, [None] * 4) is None
-
-
-def test_a_program_for_less_memory_counts_where_there_is_more() -> None:
     assert with_smaller([None, 3.0, 4.0, None, 2.0, 2.5]) == [None, 3.0, 3.0, 3.0, 2.0, 2.0]
 
 
@@ -160,6 +153,7 @@ def test_lines_are_named_and_step_where_a_budget_begins_and_where_a_bound_ends()
     lines = {line.get_label(): line for line in axes.get_lines()}
     names = ["plain", "a paper", "combined", "lower bound"]
     assert [*lines][:4] == names and {*names} == {text.get_text() for text in axes.texts[:-1]}
+    assert axes.texts[-1].get_text() == "the least that one step needs"
     assert axes.get_legend() is None
     assert lines["combined"].get_drawstyle() == "steps-post" and lines["lower bound"].get_drawstyle() == "steps-pre"
     assert [*np.asarray(lines["combined"].get_xdata())][:-1] == BUDGETS, "the last step goes on to the right end"
@@ -178,20 +172,12 @@ def test_names_that_begin_at_one_place_are_apart_and_a_ninth_line_is_in_the_tabl
     assert lacks(str(figure.get_label()), "setup 7") == []
 
 
-def test_budgets_have_round_ticks() -> None:
+def test_the_limits_are_named_as_those_of_steps_that_may_be_cut_and_budgets_have_round_ticks() -> None:
+    (axes,) = picture(dataclasses.replace(CURVES, steps="steps whole or cut at their seams")).axes
+    names = {text.get_text() for text in axes.texts}
+    assert names > {"the least that a part of a step needs", "lower bound\n(cut steps, too)"}
     assert round_ticks(3.7, 25) == [4, 6, 8, 12, 16, 24]
     assert round_ticks(9.2, 26) == [10, 12, 14, 16, 20, 24]
-
-
-def test_the_limits_are_named_as_those_of_steps_that_may_be_cut() -> None:
-    limits = (
-        {"the least that one step needs", "lower bound"},
-        {"the least that a part of a step needs", "lower bound\n(cut steps, too)"},
-    )
-    for steps, wanted, others in (("whole steps", *limits), ("steps whole or cut at their seams", *limits[::-1])):
-        (axes,) = picture(dataclasses.replace(CURVES, steps=steps)).axes
-        names = {text.get_text() for text in axes.texts}
-        assert wanted < names and not others & names
 
 
 def test_rows_that_were_all_refused_are_answered_with_the_reason() -> None:

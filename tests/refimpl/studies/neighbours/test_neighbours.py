@@ -67,14 +67,14 @@ SETUPS = st.one_of(
 
 @pytest.mark.slow
 @given(networks(layers=10), SETUPS, st.sampled_from((0.0, 0.3)))
-@settings(max_examples=6)
+@settings(max_examples=4)
 def test_training_by_a_neighbour_comes_to_the_same_bits(network: Network, wanted: Setup, tightness: float) -> None:
     holds(network, wanted, tightness, ProgramOrder(), False)
 
 
 @pytest.mark.slow
 @given(chains(), st.sampled_from((0.0, 0.3)))
-@settings(max_examples=6)
+@settings(max_examples=4)
 def test_training_a_chain_by_rotor_comes_to_the_same_bits(network: Network, tightness: float) -> None:
     holds(network, ROTOR, tightness, ProgramOrder(), False)
 
@@ -127,9 +127,7 @@ def test_cost_over_size_times_staleness_with_the_neighbourhood_that_is_gone() ->
     assert [cache.heuristic(maps[number]) * MAP for number in range(4)] == pytest.approx([1 / 5, 1 / 4, 1 / 3, 1 / 2])
     assert cache.victim({maps[0]}, 7) is maps[1]
     cache.leave(maps[1])
-    assert cache.heuristic(maps[0]) * MAP == pytest.approx(2 / 5) and cache.heuristic(maps[2]) * MAP == pytest.approx(
-        2 / 3
-    )
+    assert [cache.heuristic(maps[number]) * MAP for number in (0, 2)] == pytest.approx([2 / 5, 2 / 3])
     assert cache.victim((), 7) is maps[0], "1 and 2 would run again for either of its neighbours, 3 alone is newer"
     cache.touch(maps[0])
     assert cache.victim((), 7) is maps[3]
@@ -167,7 +165,7 @@ def test_alexnets_schedule_takes_what_the_dynamic_programme_says() -> None:
 
 @pytest.mark.slow
 @given(st.integers(4, 24), st.floats(0.15, 1.0))
-@settings(max_examples=8)
+@settings(max_examples=5)
 def test_what_fits_without_slack_is_optimal_and_never_slower_than_chens(number: int, share: float) -> None:
     network = equal_layers(number)
     budget = network.resident_bytes + int(share * (number + 4) * MAP)

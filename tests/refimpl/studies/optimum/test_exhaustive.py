@@ -49,13 +49,11 @@ def by_plain_loop(network: Network, budget: int, names: list[str]) -> float | No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mebibytes", [1340])
-def test_it_finds_what_a_plain_loop_finds(alexnet: Network, mebibytes: int) -> None:
-    found = exhaustive(alexnet, TITAN_X, mebibytes * MIB, knobs=FEW_KNOBS, most=3)
+def test_it_finds_what_a_plain_loop_finds(alexnet: Network) -> None:
+    found = exhaustive(alexnet, TITAN_X, 1340 * MIB, knobs=FEW_KNOBS, most=3)
     names = [tensor.name for tensor in found.enumerated]
     assert {*names} == {"input", "conv1", "conv2"} and found.candidates == 2 * 3 * 3 * 6
-    assert found.seconds == by_plain_loop(alexnet, mebibytes * MIB, names)
-    assert found.planned < found.candidates or mebibytes < 1400
+    assert found.seconds == by_plain_loop(alexnet, 1340 * MIB, names)
 
 
 @pytest.mark.slow
@@ -70,13 +68,8 @@ def test_recomputation_alone_neither_offloads_nor_evicts_and_progress_is_told(al
     assert seen == [(done, 2**7) for done in range(len(seen))] and seen
 
 
-@pytest.mark.parametrize("name", ["lenet", "lenet:vdnnpp"])
-def test_the_smallest_networks_need_no_limit(name: str) -> None:
-    assert len(crossing_maps(build(name), TITAN_X)) == 8
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("kinds", some(SMALLEST, SMALLEST[0], SMALLEST[-1]), ids="-".join)
+@pytest.mark.parametrize("kinds", some(SMALLEST, SMALLEST[-1]), ids="-".join)
 def test_the_smallest_networks_have_a_bound_and_an_optimum(kinds: tuple[str, ...]) -> None:
     """Their maps may be none at all, or one that no step reads: a softmax's backward updates it in place."""
     for conventions in CONVENTIONS:

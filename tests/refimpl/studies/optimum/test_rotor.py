@@ -108,10 +108,3 @@ def test_with_memory_enough_nothing_is_recomputed() -> None:
         assert is_chain(network)
         assert chain_seconds(network, TITAN_X, UNLIMITED) == pytest.approx(program.planned_seconds)
     assert not is_chain(build("tiny-resnet", 8)) and not is_chain(build("tiny-inception", 8))
-
-
-def test_alexnet_drops_a_whole_convolution_where_dropping_pools_would_do() -> None:
-    """The figure that the documentation explains."""
-    network = build("alexnet", 256)
-    floor = chain_seconds(network, TITAN_X, UNLIMITED)
-    assert chain_seconds(network, TITAN_X, 1402 << 20) / floor == pytest.approx(1.0431, abs=1e-4)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from refimpl.studies.reproduce import PAPERS
-from refimpl.studies.reproduce.accudnn import accuracy
-from refimpl.studies.reproduce.accudnn import figures as accudnn
 from refimpl.studies.reproduce.evaluation import Part, published_table, reproduced_json
 from refimpl.studies.reproduce.published import Found
 
@@ -22,17 +18,15 @@ QUICK = {
     ("superneurons", "curve"): (11, 13), ("superneurons", "cache"): (5, 18), ("superneurons", "workspaces"): (2, 5),
     ("superneurons", "largest-memory"): (0, 6),
 }  # fmt: skip
-SLOW = {
-    ("vdnn", "ranges"): (1, 9), ("vdnn", "deep"): (1, 5), ("superneurons", "total"): (8, 21),
-    ("superneurons", "types"): (33, 70), ("superneurons", "recompute"): (14, 18),
-}  # fmt: skip
+SLOW = {("superneurons", "total"): (8, 21), ("superneurons", "types"): (33, 70)}
+MATRIX = {("vdnn", "ranges"): (1, 9), ("vdnn", "deep"): (1, 5), ("superneurons", "recompute"): (14, 18)}
 CAMPAIGN = {
     ("vdnnpp", "speed"): (0, 6), ("superneurons", "cache-speed"): (1, 12), ("superneurons", "pool"): (3, 19),
     ("superneurons", "speed-by-batch"): (0, 18), ("superneurons", "largest"): (2, 9), ("accudnn", "memory"): (7, 12),
     ("accudnn", "batch"): (0, 6), ("accudnn", "cluster"): (2, 18), ("accudnn", "together"): (1, 12),
     ("accudnn", "accuracy"): (1, 1), ("accudnn", "prefetch"): (0, 0),
 }  # fmt: skip
-EXPECTED = {"": QUICK, "slow": SLOW, "campaign": CAMPAIGN}  #: by the mark of a test
+EXPECTED = {"": QUICK, "slow": SLOW, "matrix": MATRIX, "campaign": CAMPAIGN}  #: by the mark of a test
 
 
 @pytest.mark.parametrize(
@@ -63,21 +57,6 @@ def shown(part: Part, heard: list[str]) -> Found:
     rows = [part.document(row) for row in made.rows]
     assert json.loads(json.dumps([rows, *map(reproduced_json, made.figures)], allow_nan=False))
     return made
-
-
-@pytest.mark.slow
-@pytest.mark.accudnn
-@pytest.mark.parametrize("name", [name for paper, name in CAMPAIGN if paper == "accudnn"])
-def test_a_long_part_of_accudnns_is_shown_for_small_networks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    small: dict[str, Any] = {
-        "TRAINED": "tiny-vgg", "BUDGET": 400 << 20, "CASES": (("alexnet", 256, 1.4),),
-        "tuned": cache(accudnn.tuned.__wrapped__), "BEFORE_GB": 0.5,
-    }  # fmt: skip
-    for constant, value in small.items():
-        monkeypatch.setattr(accudnn, constant, value)
-    monkeypatch.setattr(accuracy, "EPOCHS", 1)
-    monkeypatch.setattr(accuracy, "SEEDS", range(1))
-    shown(PAPERS["accudnn"].parts()[name], [])
 
 
 def test_no_part_is_left_out() -> None:

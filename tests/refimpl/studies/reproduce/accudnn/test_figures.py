@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import pytest
 
-from refimpl.accudnn.tuner import Gradient, Learning
+from refimpl.accudnn.tuner import Gradient
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
 from refimpl.names import presets
 from refimpl.names.largest_batch import unlimited_baseline
 from refimpl.names.networks import build
+from refimpl.network.small import lenet
 from refimpl.planner import plan
+from refimpl.studies.reproduce import PAPERS
 from refimpl.studies.reproduce.accudnn import accuracy, figures
 from refimpl.studies.reproduce.accudnn.figures import AsEarlyAsRoom
 from refimpl.studies.tune.cluster import Cluster
+from tests.refimpl.studies.reproduce.test_rows import shown
 
 pytestmark = pytest.mark.accudnn
 
 GIB = 1 << 30
 GRADIENTS = sum(p.gradient.nbytes for _, _, p in build("tiny-vgg", 1).parameters())
 TITAN_X = MACHINES["titan-x"]
-
-
-def quietly(doing: str) -> None:
-    pass
 
 
 def test_the_first_batch_that_takes_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,32 +62,34 @@ def test_as_early_as_there_is_room() -> None:
 
 @pytest.mark.slow
 def test_the_accuracy_of_the_base_batch_and_of_the_tuned_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trained within the base batch's memory, with the rule's rate and without it; the same again, bit for bit."""
+    """Trained within the base batch's memory, with the rule's rate and without it."""
     monkeypatch.setattr(accuracy, "EPOCHS", 1)
     monkeypatch.setattr(accuracy, "SEEDS", range(1))
+    monkeypatch.setattr(accuracy, "network_of", lambda batch: lenet(batch, shape=(1, 8, 8)))
     heard: list[str] = []
-    found = accuracy.accuracy(heard.append)
+    found = shown(PAPERS["accudnn"].parts()["accuracy"], heard)
     base, tuned, without = found.rows
     assert (base.batch, base.rate, base.warmup_epochs) == (32, 0.05, 0)
-    assert tuned.batch == without.batch > 2 * base.batch and tuned.warmup_epochs == 5 and without.warmup_epochs == 0
+    assert tuned.batch == without.batch > base.batch and tuned.warmup_epochs == 5 and without.warmup_epochs == 0
     assert tuned.rate == pytest.approx(base.rate * tuned.batch / base.batch) and without.rate == base.rate
     assert base.mean > 50 and {row.budget_bytes for row in found.rows} == {base.budget_bytes}
     (figure,) = found.figures
     assert figure.ours == base.mean - tuned.mean and len(heard) == 4
-    learning = Learning(tuned.batch, 32, 0.05, 1437)
-    assert accuracy.trained(tuned.batch, learning, base.budget_bytes, 0, 1) == tuned.mean
 
 
 @pytest.mark.slow
-def test_the_tuned_batch_and_the_cluster_of_a_small_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_other_part_is_shown_for_small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every reading is there; a cluster's own speed-up is below 8, and what overlaps is no slower."""
-    monkeypatch.setattr(figures, "TRAINED", "tiny-vgg")
-    monkeypatch.setattr(figures, "BUDGET", 400 << 20)
-    monkeypatch.setattr(figures, "GPUS", ("titan-x",))
-    figures.tuned.cache_clear()
-    monkeypatch.setattr(figures, "BEFORE_GB", 0.5)
-    batches, clusters, claims = figures.batch(quietly), figures.cluster(quietly), figures.together(quietly)
-    figures.tuned.cache_clear()
+    small: dict[str, Any] = {
+        "TRAINED": "tiny-vgg", "BUDGET": 400 << 20, "CASES": (("alexnet", 256, 1.4),), "GPUS": ("titan-x",),
+        "tuned": cache(figures.tuned.__wrapped__), "BEFORE_GB": 0.5,
+    }  # fmt: skip
+    for constant, value in small.items():
+        monkeypatch.setattr(figures, constant, value)
+    parts = PAPERS["accudnn"].parts()
+    batches, clusters, claims, *_ = (
+        shown(parts[name], []) for name in ("batch", "cluster", "together", "memory", "prefetch")
+    )
     assert len(claims.figures) == 4 and not any("8 GPUs scale" in one.published.what for one in claims.figures), (
         "1.9 is met by the fit of the link, so it has no line beside it"
     )
