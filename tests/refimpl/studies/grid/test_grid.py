@@ -16,8 +16,9 @@ from refimpl import cli
 from refimpl.combined.papers import papers
 from refimpl.names.least_budget import least_budget, needed_by_baseline
 from refimpl.names.machines import named
+from refimpl.names.presets import PRESETS
 from refimpl.points.many_plans import Row
-from refimpl.studies.grid.command import as_csv
+from refimpl.studies.grid.command import as_csv, points_of
 from refimpl.studies.grid.grid import study
 from refimpl.studies.grid.rows import FIELDS, GridPoint, fingerprint
 
@@ -181,6 +182,17 @@ def test_a_study_that_makes_no_sense_is_one_line(tmp_path: Path, text: str, name
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and all(name in said for name in names)
     assert not path.with_suffix(".jsonl").exists()
+
+
+def test_the_trial_of_the_page_has_fifty_points_and_every_preset_and_its_policy_is_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(ROOT)
+    mine, every = "docs/trial/my_policy.py:MINE", points_of("docs/trial/trial.toml")
+    assert len({(one.network, one.machine, one.budget) for one in every}) == 50 and len(every) == 50 * 16
+    assert {one.setup.split()[0] for one in every} == {mine, *PRESETS}
+    (row,) = study(["tiny-vgg"], [mine], budgets=[0.6])
+    assert row["fits"] and row["offloaded_bytes"]
 
 
 def test_the_command_keeps_the_rows_beside_its_file(tmp_path: Path, capsys: Any) -> None:

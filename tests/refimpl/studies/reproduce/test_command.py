@@ -20,20 +20,7 @@ from tests.refimpl.cli.said import Command, Wrong
 
 
 @pytest.mark.superneurons
-def test_one_part_as_json(refimpl: Command, tmp_path: Path) -> None:
-    """As a table: tests/refimpl/cli/golden/reproduce.txt."""
-    picture = tmp_path / "curve.svg"
-    document = json.loads(refimpl("reproduce", "superneurons", "--only", "curve", "--picture", picture, "--json").out)
-    assert picture.stat().st_size > 20_000
-    assert [*document] == ["paper", "published", "curve"] and len(document["curve"]) == 138
-    assert all(row["met"] for row in document["curve"]), "what a row calculates is said too"
-    assert all(figure["source"] and figure["mark"] for figure in document["published"])
-
-
-@pytest.mark.superneurons
 def test_what_cannot_be_had_is_refused_at_once(wrong: Wrong, tmp_path: Path) -> None:
-    said = wrong("reproduce", "superneurons", "--only", "recomputed")
-    assert "there is no part 'recomputed'; did you mean recompute?" in said and "curve" in said
     picture = tmp_path / "pool.png"
     assert f"--picture {picture}: there is no picture of pool" in wrong(
         "reproduce", "superneurons", "--only", "pool", "--picture", picture

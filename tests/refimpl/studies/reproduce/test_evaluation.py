@@ -10,21 +10,12 @@ from refimpl.studies.reproduce.evaluation import Tally, published_table, summary
 from refimpl.studies.reproduce.published import Published, Reproduced
 
 
-@pytest.mark.parametrize(
-    ("published", "ours", "shown"),
-    [
-        (28, 26.7712, ("28", "26.77")),
-        (2189.437, 2189.43710, ("2189.437", "2189.437")),
-        (886.230, 886.23046, ("886.23", "886.23")),
-        (84, 84, ("84", "84")),
-        (224, 1234.0, ("224", "1234")),
-        (16, 123456.7, ("16", "123457")),
-        (0.88, 0.912345, ("0.88", "0.9123")),
-        (0, 0.0, ("0", "0")),
-    ],
-)
-def test_ours_has_the_digits_of_the_published_one(published: float, ours: float, shown: tuple[str, str]) -> None:
-    assert values(Published("x", published, "", "P", "test"), ours) == shown
+def test_ours_has_the_digits_of_the_published_one() -> None:
+    for published, ours, shown in (
+        (28, 26.7712, "26.77"), (2189.437, 2189.4371, "2189.437"), (84, 84, "84"), (16, 123456.7, "123457"),
+        (0.88, 0.912345, "0.9123"), (0, 0.0, "0"),
+    ):  # fmt: skip
+        assert values(Published("x", published, "", "P", "test"), ours) == (f"{published}", shown)
 
 
 def test_the_table_says_what_is_met_and_by_what_measure() -> None:

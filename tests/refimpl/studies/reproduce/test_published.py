@@ -40,10 +40,6 @@ def test_every_figure_has_a_name_of_its_own_a_mark_a_source_and_a_quantity(
     assert all("{" not in figure.what for figure in found)
 
 
-def test_they_are_installed_with_the_package() -> None:
-    assert '"refimpl.studies.reproduce": ["*/*.json", "*/*.csv"]' in (ROOT / "setup.py").read_text(encoding="utf-8")
-
-
 def test_a_file_is_read_by_group_and_key(tmp_path: Path) -> None:
     (tmp_path / "published.json").write_text(
         '{"published": [{"mark": "P", "source": "a table", "figures": {'
@@ -81,22 +77,12 @@ def test_the_others_are_what_the_abstract_compares_with() -> None:
 # -- met ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("value", "within", "ours", "deviation", "met"),
-    [
-        (100, None, 101.9, 0.019, True),
-        (100, None, 102.1, 0.021, False),
-        (100, None, 97.9, -0.021, False),
-        (84, 0.0, 84, 0.0, True),
-        (84, 0.0, 85, 1 / 84, False),  # close, and still another count
-        (401, 0.02, 401.019, 4.7e-5, True),
-        (401, 0.02, 406.125, 0.01278, False),
-        (0, None, 0, 0.0, True),
-        (0, None, 1, inf, False),
-    ],
-)
-def test_met_is_close_or_as_close_as_the_figure_asks(
-    value: float, within: float | None, ours: float, deviation: float, met: bool
-) -> None:
-    found = Reproduced(Published("x", value, "", "P", "test", within), ours, "")
-    assert found.deviation == pytest.approx(deviation, rel=1e-2, abs=1e-12) and found.met is met
+def test_met_is_close_or_as_close_as_the_figure_asks() -> None:
+    for value, within, ours, deviation, met in (
+        (100, None, 101.9, 0.019, True), (100, None, 102.1, 0.021, False), (100, None, 97.9, -0.021, False),
+        (84, 0.0, 84, 0.0, True), (84, 0.0, 85, 1 / 84, False),  # close, and still another count
+        (401, 0.02, 401.019, 4.7e-5, True), (401, 0.02, 406.125, 0.01278, False),
+        (0, None, 0, 0.0, True), (0, None, 1, inf, False),
+    ):  # fmt: skip
+        found = Reproduced(Published("x", value, "", "P", "test", within), ours, "")
+        assert found.deviation == pytest.approx(deviation, rel=1e-2, abs=1e-12) and found.met is met

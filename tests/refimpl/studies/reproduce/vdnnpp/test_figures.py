@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
-from refimpl.names.networks import build
 from refimpl.planner import plan
 from refimpl.slots.baseline import NoOffload
-from refimpl.studies.reproduce.evaluation import MIB
 from refimpl.studies.reproduce.published import Found
 from refimpl.studies.reproduce.vdnnpp import figures, published
 from refimpl.studies.reproduce.vdnnpp.figures import (
@@ -19,11 +15,10 @@ from refimpl.studies.reproduce.vdnnpp.figures import (
     Times,
     as_vdnn,
     policy_name,
-    pool_tables,
     readings,
     slower_rows,
 )
-from refimpl.vdnnpp.presets import VDNNPP_DYN, static
+from refimpl.vdnnpp.presets import static
 
 pytestmark = pytest.mark.vdnnpp
 
@@ -37,16 +32,6 @@ def ignored(name: str) -> None:
 @pytest.fixture(scope="module")
 def pinned() -> Found:
     return figures.pinned(ignored)
-
-
-@pytest.fixture(scope="module")
-def pools() -> Found:
-    return figures.fragmented(ignored)
-
-
-def row(found: Found, **wanted: Any) -> Any:
-    (only,) = [r for r in found.rows if all(getattr(r, name) == value for name, value in wanted.items())]
-    return only
 
 
 # -- the readings ------------------------------------------------------------------------------------------------------
@@ -84,20 +69,7 @@ def test_a_row_that_vdnn_alone_fits_is_slower() -> None:
     )
 
 
-def test_where_no_candidate_fits_vdnns_own_dynamic_policy_is_beside_it() -> None:
-    """VGG-16's POOLs search for a map to prefetch, and vDNN's do not: 12 GiB hold 256 images under vDNN alone."""
-    made = figures.speed_row("vgg16", build("vgg16", 256), TITAN_X, "dyn", VDNNPP_DYN, Times(1, 1))
-    assert made.vdnn and not made.vdnnpp and not made.adopted
-
-
 # -- pinned memory -----------------------------------------------------------------------------------------------------
-
-
-def test_the_authors_code_kept_213_8_of_545_1_mib(pinned: Found) -> None:
-    vgg = row(pinned, network="vgg16", policy="conv")
-    assert round((vgg.kept_bytes + vgg.input_bytes) / MIB, 1) == published.KEPT_MIB == 213.8
-    assert round(vgg.raw_bytes / MIB, 1) == published.RAW_MIB == 545.1
-    assert round(vgg.kept_bytes / MIB, 1) == 204.6 and round(vgg.input_bytes / MIB, 1) == 9.2
 
 
 def test_densities_are_those_of_the_networks_convolutions_and_poolings() -> None:
@@ -115,31 +87,15 @@ def test_pinned_memory_never_grows_with_compression(pinned: Found) -> None:
         assert 0 <= r.left_raw_bytes < r.raw_bytes or kept
 
 
-# -- fragmentation -----------------------------------------------------------------------------------------------------
+def test_the_pools_of_the_port_of_the_authors_code_are_met_to_the_byte() -> None:
+    (port,) = figures.pool_tables(figures.fragmented(ignored).rows)
+    assert [row[-1] for row in port.rows] == ["to the byte"] * 2 * len(published.POOLS)
 
 
-def test_the_pools_of_the_authors_code_to_the_byte(pools: Found) -> None:
-    replayed = [r for r in pools.rows if r.replayed is not None]
-    assert len(replayed) == 2 * len(published.POOLS)
-    for r in replayed:
-        assert r.found == r.replayed and r.mark == "S"
-        assert r.found.fragmentation == r.found.pool_bytes / r.found.ideal_bytes - 1
-    (port,) = pool_tables(pools.rows)
-    lines = [" ".join(line.split()) for line in port.text().splitlines()]
-    assert "alexnet(128) conv best left 493,058,560 575,613,952 (31) 575,613,952 (31) C to the byte" in lines
-    assert "not the paper's own figures" in port.note
-
-
-@pytest.mark.parametrize(
-    ("policy", "algorithms", "adopted", "shown"),
-    [
-        ("conv", "memory", "", "conv (m)"),
-        ("alternate-conv", "performance", "", "alternate (p)"),
-        ("dyn", "vdnnpp", "conv (fitting)", "dyn: conv (f)"),
-        ("dyn", "vdnnpp", "none (fastest)", "dyn: none (p)"),
-        ("dyn", "vdnnpp", "all (least)", "dyn: all (m)"),
-        ("dyn", "", "", "dyn"),
-    ],
-)
-def test_a_policys_name(policy: str, algorithms: str, adopted: str, shown: str) -> None:
-    assert policy_name(SpeedRow("titan-x", "n", 1, policy, algorithms, adopted, Times(1, 1), None, None)) == shown
+def test_a_policys_name() -> None:
+    for policy, algorithms, adopted, shown in (
+        ("conv", "memory", "", "conv (m)"), ("alternate-conv", "performance", "", "alternate (p)"),
+        ("dyn", "vdnnpp", "conv (fitting)", "dyn: conv (f)"), ("dyn", "vdnnpp", "none (fastest)", "dyn: none (p)"),
+        ("dyn", "vdnnpp", "all (least)", "dyn: all (m)"), ("dyn", "", "", "dyn"),
+    ):  # fmt: skip
+        assert policy_name(SpeedRow("titan-x", "n", 1, policy, algorithms, adopted, Times(1, 1), None, None)) == shown
