@@ -112,13 +112,9 @@ def _pooling(layer: Layer, direction: str) -> str:
     return f"{direction}_to" if "out" in layer.options else direction
 
 
-def _softmax_forward(network: Shared, layer: Layer) -> list[Call]:
-    return softmax_into(network, layer, layer.y)
-
-
-def softmax_into(network: Shared, layer: Layer, y: Tensor) -> list[Call]:
-    """x → y, probabilities, and from them the losses."""
-    x, labels, losses = layer.x, network.output_of[layer].labels, network.output_of[layer].losses
+def softmax_into(network: Shared, layer: Layer, y: Tensor | None = None) -> list[Call]:
+    """x → y (None: the layer's own), probabilities, and from them the losses."""
+    x, y, labels, losses = layer.x, y or layer.y, network.output_of[layer].labels, network.output_of[layer].losses
     arguments = {"x": x, "y": y}
     return [
         Call("softmax.forward", arguments, updates=[y]) if x is y else Call("softmax.forward", arguments, [x], [y]),
@@ -312,19 +308,22 @@ class Backward:
         kept = {name: layer.statistics[name] for name in ("mean", "inverse_std")}
         given = {"x": x, "gamma": gamma.weight, **kept, "dy": dy}
         filled = {"dgamma": gamma.gradient, "dbeta": beta.gradient}
-        # The kernels always compute dx: if it is not needed, it overwrites dy.
-        dx, then = self._into(layer, x) if layer.producers[0].learns else (dy, [])
+        dx, then = self._over(layer)
         arguments = {**given, **filled, "dx": dx, "workspace": self.network.scratch}
         writes = [*([] if dx is dy else [dx]), *filled.values(), *self.network.scratches]
         updates = [dy] if dx is dy else []
         reads = [tensor for tensor in given.values() if tensor not in updates]
         return [Call("batchnorm.backward", arguments, reads, writes, updates), *then, *self._update(layer)]
 
+    def _over(self, layer: Layer) -> tuple[Tensor, list[Call]]:
+        """As `_into`, of x, for kernels that always compute dx: if it is not needed, it overwrites dy."""
+        return self._into(layer, layer.x) if layer.producers[0].learns else (self._dy(layer), [])
+
     def _dropout(self, layer: Layer) -> list[Call]:
-        x, dy = layer.x, self._dy(layer)
-        dx, then = self._into(layer, x)
+        dy, (dx, then) = self._dy(layer), self._over(layer)
         arguments = {"dy": dy, "dx": dx, **dropout_options(layer)}
-        return [Call(f"{layer.kind}.backward", arguments, [dy], [dx]), *then]
+        reads, writes, updates = ([], [], [dy]) if dx is dy else ([dy], [dx], [])
+        return [Call(f"{layer.kind}.backward", arguments, reads, writes, updates), *then]
 
     def _concat(self, layer: Layer) -> list[Call]:
         """Every input's gradient is computed, needed or not: the kernels split dy as a whole."""
@@ -388,6 +387,6 @@ def _fork_forward(network: Shared, layer: Layer) -> list[Call]:
 #: Kind → its calls; those of an element-wise kind follow from its record.
 FORWARD: dict[str, Callable[[Shared, Layer], list[Call]]] = {
     "conv": _linear_forward, "fc": _linear_forward, "pool": pool_forward, "lrn": elementwise_forward,
-    "batchnorm": _batchnorm_forward, "dropout": dropout_forward, "softmax": _softmax_forward,
+    "batchnorm": _batchnorm_forward, "dropout": dropout_forward, "softmax": softmax_into,
     "concat": _meeting_forward, "join": _meeting_forward, "fork": _fork_forward,
 }  # fmt: skip

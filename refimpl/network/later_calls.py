@@ -50,22 +50,23 @@ def _transposed_forward(network: Shared, layer: Layer) -> list[Call]:
     return calls
 
 
-def _of_sets(layer: Layer) -> dict[str, int]:
-    """What layer normalisation has not, and group normalisation has."""
-    return {name: layer.options[name] for name in ("groups",) if name in layer.options}
+def _given_forward(network: Shared, layer: Layer) -> list[Call]:
+    """What it reads, learns and never changes → y, and what its backward reads beside maps."""
+    given = {"tokens" if layer.kind == "embedding" else "x": layer.x, **weights_of(layer), **layer.constants}
+    made = {"y": layer.y, **layer.kept}
+    arguments = {**dict.fromkeys(NORMS.get(layer.kind, ())), **given, **made}
+    if layer.kind in NORMS:
+        arguments |= {name: layer.options[name] for name in ("groups", "epsilon") if name in layer.options}
+    return [Call(f"{_family(layer)}.forward", arguments, given.values(), made.values())]
 
 
-def _layernorm_forward(network: Shared, layer: Layer) -> list[Call]:
-    given = {"x": layer.x, **weights_of(layer)}
-    how = {**_of_sets(layer), "epsilon": layer.options["epsilon"]}
-    arguments = {"gamma": None, "beta": None, **given, "y": layer.y, **layer.kept, **how}
-    return [Call("layernorm.forward", arguments, given.values(), [layer.y, *layer.kept.values()])]
+#: Normalisation → what it learns, if it does.
+NORMS = {"layernorm": ("gamma", "beta"), "groupnorm": ("gamma", "beta"), "rmsnorm": ("gamma",)}
 
 
-def _rmsnorm_forward(network: Shared, layer: Layer) -> list[Call]:
-    given = {"x": layer.x, **weights_of(layer)}
-    arguments = {"gamma": None, **given, "y": layer.y, **layer.kept, "epsilon": layer.options["epsilon"]}
-    return [Call("rmsnorm.forward", arguments, given.values(), [layer.y, *layer.kept.values()])]
+def _family(layer: Layer) -> str:
+    """The kernels' family: that of group normalisation is layer normalisation's."""
+    return "layernorm" if layer.kind == "groupnorm" else layer.kind
 
 
 def _pixel_softmax(network: Shared, layer: Layer, y: Tensor) -> list[Call]:
@@ -105,11 +106,6 @@ def _mul_forward(network: Shared, layer: Layer) -> list[Call]:
     return [Call("mul.forward", {"x": x, "gate": gate, "y": layer.y}, [x, gate], [layer.y])]
 
 
-def _scale_forward(network: Shared, layer: Layer) -> list[Call]:
-    given = {"x": layer.x, **weights_of(layer)}
-    return [Call("scale.forward", {**given, "y": layer.y}, given.values(), [layer.y])]
-
-
 def _attention_forward(network: Shared, layer: Layer) -> list[Call]:
     """The probabilities are workspace, of which a plan chooses how much."""
     arguments = {"inputs": tuple(layer.inputs), "y": layer.y, **layer.options}
@@ -142,22 +138,6 @@ def _pair_flops(layer: Layer, p: Tensor, each: int) -> int:
     return each * images * (queries * (queries + 1) // 2 if layer.options["causal"] else queries * keys)
 
 
-def _permute_channels_forward(network: Shared, layer: Layer) -> list[Call]:
-    order = layer.constants["order"]
-    arguments = {"x": layer.x, "order": order, "y": layer.y}
-    return [Call("permute_channels.forward", arguments, [layer.x, order], [layer.y])]
-
-
-def _prepend_forward(network: Shared, layer: Layer) -> list[Call]:
-    given = {"x": layer.x, **weights_of(layer)}
-    return [Call("prepend.forward", {**given, "y": layer.y}, given.values(), [layer.y])]
-
-
-def _embedding_forward(network: Shared, layer: Layer) -> list[Call]:
-    given = {"tokens": layer.x, **weights_of(layer)}
-    return [Call("embedding.forward", {**given, "y": layer.y}, given.values(), [layer.y])]
-
-
 def _position_forward(network: Shared, layer: Layer) -> list[Call]:
     x, y, w = layer.x, layer.y, layer.parameters["w"].weight
     arguments, (reads, writes, updates) = {"x": x, "w": w, "y": y}, ([w], [], [y]) if x is y else ([x, w], [y], [])
@@ -175,10 +155,9 @@ LOSSES: dict[str, Callable[[Shared, Layer, Tensor], list[Call]]] = {
 FORWARD: dict[str, Callable[[Shared, Layer], list[Call]]] = {
     "conv_transpose": _transposed_forward,
     **dict.fromkeys(("upsample", "channel_shuffle", "take", "pad", "rotary"), elementwise_forward),
-    "permute_channels": _permute_channels_forward, "prepend": _prepend_forward, "drop_path": dropout_forward,
-    "layernorm": _layernorm_forward, "groupnorm": _layernorm_forward, "rmsnorm": _rmsnorm_forward,
-    "mul": _mul_forward, "scale": _scale_forward, "attention": _attention_forward, "scores": _scores_forward,
-    "mix": _mix_forward, "embedding": _embedding_forward, "position": _position_forward,
+    **dict.fromkeys(("permute_channels", "prepend", "scale", "embedding", *NORMS), _given_forward),
+    "drop_path": dropout_forward, "mul": _mul_forward, "attention": _attention_forward, "scores": _scores_forward,
+    "mix": _mix_forward, "position": _position_forward,
 }  # fmt: skip
 
 
@@ -210,18 +189,13 @@ class LaterBackward(Backward):
         return self._product(layer, "conv", to_filter, to_data)
 
     def _moved(self, layer: Layer) -> list[Call]:
-        """x's gradient from dy alone, in a map of its own, with the layer's options."""
-        dy = self._dy(layer)
+        """x's gradient from dy alone, in a map of its own, with the layer's options, or a table of them."""
+        dy, tables = self._dy(layer), layer.constants
         dx, then = self._into(layer, layer.x)
-        return [Call(f"{layer.kind}.backward", {"dy": dy, "dx": dx, **layer.options}, [dy], [dx]), *then]
+        arguments = {"dy": dy, **tables, "dx": dx, **({} if tables else layer.options)}
+        return [Call(f"{layer.kind}.backward", arguments, [dy, *tables.values()], [dx]), *then]
 
-    _upsample = _channel_shuffle = _take = _pad = _moved
-
-    def _permute_channels(self, layer: Layer) -> list[Call]:
-        dy, order = self._dy(layer), layer.constants["order"]
-        dx, then = self._into(layer, layer.x)
-        arguments = {"dy": dy, "order": order, "dx": dx}
-        return [Call("permute_channels.backward", arguments, [dy, order], [dx]), *then]
+    _upsample = _channel_shuffle = _permute_channels = _take = _pad = _moved
 
     def _prepend(self, layer: Layer) -> list[Call]:
         dy, dw = self._dy(layer), layer.parameters["w"].gradient
@@ -232,23 +206,18 @@ class LaterBackward(Backward):
 
     def _layernorm(self, layer: Layer) -> list[Call]:
         """In place on dy."""
-        return self._normalised(layer, "layernorm.backward", _of_sets(layer))
-
-    _groupnorm = _layernorm
-
-    def _rmsnorm(self, layer: Layer) -> list[Call]:
-        return self._normalised(layer, "rmsnorm.backward", {})
-
-    def _normalised(self, layer: Layer, function: str, options: dict[str, int]) -> list[Call]:
-        x, dy, learnt = layer.x, self._dy(layer), layer.parameters
+        x, dy, learnt, options = layer.x, self._dy(layer), layer.parameters, layer.options
         given = {"x": x, **{name: learnt[name].weight for name in ("gamma",) if learnt}, **layer.kept}
         filled = {f"d{name}": parameter.gradient for name, parameter in learnt.items()}
         space = self.network.scratches if learnt else []
-        arguments = {"gamma": None, **given, "dy": dy, "dx": dy, **filled, **options}
+        how = {name: options[name] for name in ("groups",) if name in options}
+        arguments = {"gamma": None, **given, "dy": dy, "dx": dy, **filled, **how}
         arguments |= {"workspace": self.network.scratch} if learnt else {}
         then = self._becomes(dy, x) if layer.producers[0].learns else []
-        call = Call(function, arguments, given.values(), [*filled.values(), *space], [dy])
+        call = Call(f"{_family(layer)}.backward", arguments, given.values(), [*filled.values(), *space], [dy])
         return [call, *then, *self._update(layer)]
+
+    _groupnorm = _rmsnorm = _layernorm
 
     def _rotary(self, layer: Layer) -> list[Call]:
         dy = self._dy(layer)

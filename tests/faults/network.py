@@ -49,9 +49,9 @@ FAULTS = (
     ),
     Fault(
         "the dx of batch normalisation overwrites dy, and is planned as if it did not",
-        "refimpl/network/lean/in_place.py",
-        "given.values(), writes, updates=[dy])",
-        "[*given.values(), dy], writes)",
+        "refimpl/network/calls.py",
+        "updates = [dy] if dx is dy else []",
+        "updates: list[Tensor] = []",
         "tests/refimpl/network/test_in_place.py",
     ),
     Fault(

@@ -11,7 +11,7 @@ papers' networks have maps of their own.
 from __future__ import annotations
 
 from refimpl.network.call import Call
-from refimpl.network.calls import Backward, dropout_options
+from refimpl.network.calls import Backward
 from refimpl.network.layer import Layer
 from refimpl.network.network import Network
 from refimpl.network.tensor import Tensor
@@ -46,24 +46,10 @@ def forward(network: Network, layer: Layer) -> list[Call]:
 
 
 class InPlace(Backward):
-    def _batchnorm(self, layer: Layer) -> list[Call]:
-        """dx over dy."""
-        x, dy, gamma, beta = layer.x, self._dy(layer), layer.parameters["gamma"], layer.parameters["beta"]
-        given = {"x": x, "gamma": gamma.weight, **{name: layer.statistics[name] for name in ("mean", "inverse_std")}}
-        filled = {"dgamma": gamma.gradient, "dbeta": beta.gradient}
-        arguments = {**given, "dy": dy, **filled, "dx": dy, "workspace": self.network.scratch}
-        writes = [*filled.values(), *self.network.scratches]
-        then = self._becomes(dy, x) if layer.producers[0].learns else []
-        call = Call("batchnorm.backward", arguments, given.values(), writes, updates=[dy])
-        return [call, *then, *self._update(layer)]
-
-    def _dropout(self, layer: Layer) -> list[Call]:
+    def _over(self, layer: Layer) -> tuple[Tensor, list[Call]]:
         """dx over dy."""
         dy = self._dy(layer)
-        arguments = {"dy": dy, "dx": dy, **dropout_options(layer)}
-        return [Call(f"{layer.kind}.backward", arguments, updates=[dy]), *self._becomes(dy, layer.x)]
-
-    _drop_path = _dropout
+        return dy, self._becomes(dy, layer.x) if layer.producers[0].learns else []
 
 
 BACKWARD = InPlace
