@@ -46,92 +46,77 @@ class Constants:
     def __init__(self, onnx: Any, tensors: Mapping[str, Any], nodes: Iterable[Any], opset: int) -> None:
         self._onnx, self._tensors, self._opset = onnx, tensors, opset
         self._makers = {name: node for node in nodes for name in node.output if name}
-        self._found: dict[tuple[str, int], np.ndarray | None] = {}
+        self._found: dict[tuple[str, int, int], np.ndarray | None] = {}
         self._shapes: Mapping[str, tuple[int, ...]] = {}  #: of values that are not constant, and
         self._batch = 0  #: the number of images in them
-        self._left, self._most = MOST, SMALL
-        self._large: dict[tuple[str, int], np.ndarray | None] = {}
+        self._left = MOST
 
     def learn(self, shapes: Mapping[str, tuple[int, ...]], batch: int) -> None:
         """The shapes of all values for a batch: what is computed from them is known from now on."""
         self._shapes, self._batch = shapes, batch
         self._found.clear()
-        self._large.clear()
 
     def large(self, name: str) -> np.ndarray | None:
         """As `value`, and up to `LARGE` numbers: masks and tables of positions."""
-        self._found, self._large, self._most = self._large, self._found, LARGE
-        try:
-            return self.value(name)
-        finally:
-            self._found, self._large, self._most = self._large, self._found, SMALL
+        return self.value(name, LARGE)
 
-    def value(self, name: str) -> np.ndarray | None:
+    def value(self, name: str, most: int = SMALL) -> np.ndarray | None:
         """The constant of that name; None: it is no constant, not a small one, or follows from the number of images."""
-        one, other = (self._value(name, images, 0) for images in IMAGES)
+        one, other = (self._value(name, images, most) for images in IMAGES)
         same = one is not None and other is not None and one.shape == other.shape and np.array_equal(one, other)
         return one if same else None
 
     def moved(self, node: Any, first: np.ndarray) -> np.ndarray | None:
-        """What a node makes that moves the numbers of its first input, of any size; None: it does something else."""
-        given = [first, *(self.value(name) if name else None for name in node.input[1:])]
-        if any(value is None for name, value in zip(node.input, given, strict=True) if name):
-            return None
-        try:
-            made = self.evaluated(node, node.output[0], given)
-        except Exception:  # as in _computed
-            return None
-        return made if made.size == first.size else None
+        """What a node makes that moves the numbers of its first input, of any size, or takes some, each at most once.
 
-    def part(self, node: Any, first: np.ndarray) -> np.ndarray | None:
-        """What a node makes that takes some numbers of its first input, each at most once; None: it does not."""
+        None: it does something else.
+        """
         given = [self.large(name) if name else None for name in node.input[1:]]
         if any(value is None for name, value in zip(node.input[1:], given, strict=True) if name):
             return None
+        takes = node.op_type in ("Gather", "Slice")
+        source = np.arange(first.size).reshape(first.shape) if takes else first
         try:
-            places = self.evaluated(node, node.output[0], [np.arange(first.size).reshape(first.shape), *given])
+            made = self.evaluated(node, node.output[0], [source, *given])
         except Exception:  # as in _computed
             return None
-        return first.reshape(-1)[places] if len(np.unique(places)) == places.size else None
+        if takes:
+            return first.reshape(-1)[made] if len(np.unique(made)) == made.size else None
+        return made if made.size == first.size else None
 
-    def _value(self, name: str, images: int, depth: int) -> np.ndarray | None:
-        key = name, images
+    def _value(self, name: str, images: int, most: int, depth: int = 0) -> np.ndarray | None:
+        key = name, images, most
         if key not in self._found and depth <= DEEPEST:
             tensor, maker = self._tensors.get(name), self._makers.get(name)
             if tensor is not None:
-                self._found[key] = self._own(tensor)
+                few = prod(tensor.dims) <= most and len(tensor.raw_data) <= 8 * most
+                self._found[key] = self._onnx.numpy_helper.to_array(tensor) if few else None
             elif maker is not None:
-                self._found[key] = self._computed(maker, name, images, depth)
+                self._found[key] = self._computed(maker, name, images, most, depth)
         return self._found.get(key)
 
-    def _own(self, tensor: Any) -> np.ndarray | None:
-        if prod(tensor.dims) > self._most or len(tensor.raw_data) > 8 * self._most:
-            return None
-        found: np.ndarray = self._onnx.numpy_helper.to_array(tensor)
-        return found
-
-    def _computed(self, node: Any, name: str, images: int, depth: int) -> np.ndarray | None:
+    def _computed(self, node: Any, name: str, images: int, most: int, depth: int) -> np.ndarray | None:
         kind = node.op_type
         if kind == "Shape":
-            return self._shape(node, images, depth)
+            return self._shape(node, images, most, depth)
         if self._left < 1 or kind not in OF_EACH_NUMBER | MOVES | FROM_A_SHAPE.keys():
             return None
-        given = [self._value(one, images, depth + 1) if one else None for one in node.input]
+        given = [self._value(one, images, most, depth + 1) if one else None for one in node.input]
         if any(value is None for one, value in zip(node.input, given, strict=True) if one):
             return None
         there = [value for value in given if value is not None]
         try:
-            if sum(value.size for value in there) > self._most or _made(kind, there) > self._most:
+            if sum(value.size for value in there) > most or _made(kind, there) > most:
                 return None
             made = self.evaluated(node, name, given)
-            return made if made.size <= self._most else None
+            return made if made.size <= most else None
         except Exception:  # of many classes: the node's inputs or attributes are not what its operator takes
             return None
 
-    def _shape(self, node: Any, images: int, depth: int) -> np.ndarray | None:
+    def _shape(self, node: Any, images: int, most: int, depth: int) -> np.ndarray | None:
         """What the operator Shape says of its input, for another number of images."""
         of = node.input[0]
-        tensor, value, whole = self._tensors.get(of), self._value(of, images, depth + 1), self._shapes.get(of)
+        tensor, value, whole = self._tensors.get(of), self._value(of, images, most, depth + 1), self._shapes.get(of)
         if tensor is not None:
             whole = tuple(tensor.dims)
         elif value is not None:

@@ -651,17 +651,12 @@ def _settled(made: Made, value: Value, read: bool) -> Value:
 
 
 def _conv(made: Made, node: Node, inputs: list[Value]) -> Value:
-    (value,), w = inputs, node.weights["w"].values
-    given = {**node.attributes, "pad": tuple(a + b for a, b in zip(node.attributes["pad"], value.pad, strict=True))}
-    x, bias = _maps(made, node, value), "b" in node.weights
-    return made.value(node, made.b.conv(w.shape[0], w.shape[2:], bias=bias, name=node.name, after=x, **given))
-
-
-def _conv_transpose(made: Made, node: Node, inputs: list[Value]) -> Value:
-    (value,), w = inputs, node.weights["w"].values
-    how, x, bias = node.attributes, _maps(made, node, value), "b" in node.weights
-    filters = w.shape[1] * how["groups"]
-    return made.value(node, made.b.conv_transpose(filters, w.shape[2:], bias=bias, name=node.name, after=x, **how))
+    """A convolution, which may have its input's zeros as an option, or a transposed one."""
+    (value,), w, given = inputs, node.weights["w"].values, dict(node.attributes)
+    filters = w.shape[0] if node.operation == "conv" else w.shape[1] * given["groups"]
+    given["pad"] = tuple(a + b for a, b in zip(given["pad"], value.pad, strict=True))
+    given |= {"bias": "b" in node.weights, "name": node.name, "after": _maps(made, node, value)}
+    return made.value(node, getattr(made.b, node.operation)(filters, w.shape[2:], **given))
 
 
 def _linear(made: Made, node: Node, inputs: list[Value]) -> Value:
@@ -851,26 +846,14 @@ def _permute_channels(made: Made, node: Node, inputs: list[Value]) -> Value:
     return Value(made.b.permute_channels(node.attributes["order"], name=node.name, after=value.layer), places)
 
 
-def _layernorm(made: Made, node: Node, inputs: list[Value]) -> Value:
-    """Over the last axis, which has to be the channels."""
-    (value,), b = inputs, made.b
+def _of_channels(made: Made, node: Node, inputs: list[Value]) -> Value:
+    """A layer or an RMS normalisation: over the last axis, which has to be the channels."""
+    (value,), of, options = inputs, node.operation, {"name": node.name, "after": inputs[0].layer, **node.attributes}
     if _channels_last(value):
-        return Value(b.layernorm(name=node.name, after=value.layer, **node.attributes), value.places)
-    if len(value.places.axes) == 2 and not node.weights and _plain(made, value):  # of all maps of an image
-        return Value(b.groupnorm(1, name=node.name, after=value.layer, **node.attributes), value.places)
-    raise _not_last(node)
-
-
-def _not_last(node: Node) -> NetworkError:
-    return NetworkError(f"{node.name}: a layer normalisation is supported over the channels, with these as last axis")
-
-
-def _rmsnorm(made: Made, node: Node, inputs: list[Value]) -> Value:
-    """Over the last axis, which has to be the channels."""
-    (value,) = inputs
-    if not _channels_last(value):
-        raise _not_last(node)
-    return Value(made.b.rmsnorm(name=node.name, after=value.layer, **node.attributes), value.places)
+        return Value(getattr(made.b, of)(**options), value.places)
+    if of == "layernorm" and len(value.places.axes) == 2 and not node.weights and _plain(made, value):
+        return Value(made.b.groupnorm(1, **options), value.places)  # of all maps of an image
+    raise NetworkError(f"{node.name}: a layer normalisation is supported over the channels, with these as last axis")
 
 
 def _groupnorm(made: Made, node: Node, inputs: list[Value]) -> Value:
@@ -891,12 +874,12 @@ def _pad(made: Made, node: Node, inputs: list[Value]) -> Value:
 
 
 OPERATIONS: dict[str, Operation] = {
-    "conv": _conv, "conv_transpose": _conv_transpose, "linear": _linear, "pool": _method("pool"),
+    "conv": _conv, "conv_transpose": _conv, "linear": _linear, "pool": _method("pool"),
     "pool_to": _method("pool_to"), "global_pool": _global_pool, "upsample": _method("upsample_to"),
     "batchnorm": _method("batchnorm"), "lrn": _method("lrn"), "dropout": _method("dropout", _any),
     "drop_path": _method("drop_path", _any), "channel_shuffle": _method("channel_shuffle"),
     "permute_channels": _permute_channels,
-    "layernorm": _layernorm, "rmsnorm": _rmsnorm, "groupnorm": _groupnorm, "view": _view,
+    "layernorm": _of_channels, "rmsnorm": _of_channels, "groupnorm": _groupnorm, "view": _view,
     "concat": _concat, "add": _join, "pad": _pad, "mul": _mul, "scale": _scale,
     "softmax": _as_it_is, "identity": _as_it_is, "attention": attention, "prepend": _prepend,
     "position": _position, "embedding": _embedding, "rotary": rotary, "times": _times, "factor": _factor,

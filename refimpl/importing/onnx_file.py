@@ -343,13 +343,11 @@ class OnnxFile:
             return None
         if node.op_type == "Cast" and "to" in given and given["to"].i == source.data_type:
             return self._copied(source)
-        if node.op_type in ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"):
-            moved = self.constants.moved(node, self.values(source))
-            return None if moved is None else self.onnx.numpy_helper.from_array(np.array(moved, order="C"))
-        if node.op_type in ("Gather", "Slice") and len(source.dims) > 1:  # positions: some rows of a table
-            moved = self.constants.part(node, self.values(source))
-            return None if moved is None else self.onnx.numpy_helper.from_array(np.array(moved, order="C"))
-        return None
+        positions = node.op_type in ("Gather", "Slice") and len(source.dims) > 1  # some rows of a table
+        if not positions and node.op_type not in ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"):
+            return None
+        moved = self.constants.moved(node, self.values(source))
+        return None if moved is None else self.onnx.numpy_helper.from_array(np.array(moved, order="C"))
 
     def _copied(self, tensor: Any, name: str = "") -> Any:
         made = self.onnx.TensorProto()

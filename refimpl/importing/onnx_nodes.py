@@ -296,17 +296,12 @@ def _pool(mode: str) -> Callable[[OnnxCall], Translated]:
     return translated
 
 
-def _global(mode: str) -> Callable[[OnnxCall], Translated]:
-    return lambda call: ("global_pool", {"mode": mode, "axes": None})
-
-
-def _reduce(mode: str) -> Callable[[OnnxCall], Translated]:
-    def translated(call: OnnxCall) -> Translated:
-        axes = call.numbers("axes", 1)
-        call.inputs = call.inputs[:1]
-        return "global_pool", {"mode": mode, "axes": axes or []}
-
-    return translated
+def _global(call: OnnxCall) -> Translated:
+    """Over all positions, or over the axes that a reduction is given."""
+    reduces = call.node.op_type.startswith("Reduce")
+    axes = (call.numbers("axes", 1) or []) if reduces else None
+    call.inputs = call.inputs[:1]
+    return "global_pool", {"mode": "max" if call.node.op_type.endswith(("Max", "MaxPool")) else "average", "axes": axes}
 
 
 #: Of a Resize, by its mode: how it may find positions, and how it may round them.  Where maps grow by whole factors all
@@ -339,18 +334,16 @@ def _batchnorm(call: OnnxCall) -> Translated:
     return "batchnorm", how, {name: call.weight(place) for place, name in enumerate(names, 1)}
 
 
-def _set_norm(groups: Callable[[OnnxCall], int | None]) -> Callable[[OnnxCall], Translated]:
-    """A layer, group or instance normalisation: `groups` of channels."""
-
-    def translated(call: OnnxCall) -> Translated:
-        rank, count = len(call.shape_of_input()), groups(call)
-        call.require(axis=-1 if call.attribute("axis", -1) == -1 else rank - 1)
-        weights = {name: call.weight(place) for place, name in ((1, "gamma"), (2, "beta")) if call.optional(place)}
-        if call.node.op_type == "InstanceNormalization" and count != call.channels() and _does_nothing(weights):
-            weights = {}  # groups of channels, as PyTorch's exporters write them
-        return graph.normalised(call, _short(call.attribute("epsilon", 1e-5)), weights, count)
-
-    return translated
+def _set_norm(call: OnnxCall) -> Translated:
+    """A layer, group or instance normalisation."""
+    whole, of = call.shape_of_input(), call.node.op_type
+    given = {"GroupNormalization": int(call.attribute("num_groups", 1)), "InstanceNormalization": [*whole, 0, 0][1]}
+    groups = given.get(of)
+    call.require(axis=-1 if call.attribute("axis", -1) == -1 else len(whole) - 1)
+    weights = {name: call.weight(place) for place, name in ((1, "gamma"), (2, "beta")) if call.optional(place)}
+    if of == "InstanceNormalization" and groups != call.channels() and _does_nothing(weights):
+        weights = {}  # groups of channels, as PyTorch's exporters write them
+    return graph.normalised(call, _short(call.attribute("epsilon", 1e-5)), weights, groups)
 
 
 def _does_nothing(weights: Mapping[str, FirstValues]) -> bool:
@@ -455,10 +448,6 @@ def _softmax(call: OnnxCall) -> Translated:
     return graph.softmax(call, call.attribute("axis", -1 if call.of.file.opset > 12 else 1))
 
 
-def _leaky_relu(call: OnnxCall) -> Translated:
-    return "leaky_relu", {"negative_slope": _short(call.attribute("alpha", 0.01))}
-
-
 def _hard_sigmoid(call: OnnxCall) -> Translated:
     alpha, beta = _short(call.attribute("alpha", 0.2)), _short(call.attribute("beta", 0.5))
     if (alpha, beta) != (_short(1 / 6), 0.5):
@@ -519,15 +508,17 @@ OF_SHAPES = ("Shape", "Size")  #: their outputs are no maps, whatever their inpu
 OPERATORS: Mapping[str, Callable[[OnnxCall], Translated]] = {
     "Slice": _slice, "Split": _split, "Gather": _gather,
     "Attention": onnx_parts.attention_operator, "RMSNormalization": _rms_norm,
-    "LayerNormalization": _set_norm(lambda call: None), "Transpose": _transpose,
-    "GroupNormalization": _set_norm(lambda call: int(call.attribute("num_groups", 1))),
-    "InstanceNormalization": _set_norm(lambda call: [*call.shape_of_input(), 0, 0][1]),
+    **dict.fromkeys(("LayerNormalization", "GroupNormalization", "InstanceNormalization"), _set_norm),
+    "Transpose": _transpose,
     "Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _matmul, "Add": _add, "Sum": _add,
     "Mul": _mul, "Clip": _clip,
-    "MaxPool": _pool("max"), "AveragePool": _pool("average"), "GlobalMaxPool": _global("max"),
-    "GlobalAveragePool": _global("average"), "ReduceMean": _reduce("average"), "ReduceMax": _reduce("max"),
+    "MaxPool": _pool("max"), "AveragePool": _pool("average"),
+    **dict.fromkeys(("GlobalMaxPool", "GlobalAveragePool", "ReduceMean", "ReduceMax"), _global),
     "BatchNormalization": _batchnorm, "LRN": _lrn, "Dropout": _dropout, "Concat": _concat, "Pad": _pad,
     "Softmax": _softmax, "LogSoftmax": _softmax, "Div": _divide, "Resize": _resize,
 } | dict.fromkeys(RESHAPES, graph.reshaped) | {"Expand": graph.expanded} | {
     name: graph.of_one_input(kind) for name, kind in graph.OF_ONE_INPUT.items()
-} | {"HardSigmoid": _hard_sigmoid, "LeakyRelu": _leaky_relu, "Swish": _swish}  # fmt: skip
+} | {
+    "LeakyRelu": lambda call: ("leaky_relu", {"negative_slope": _short(call.attribute("alpha", 0.01))}),
+    "HardSigmoid": _hard_sigmoid, "Swish": _swish,
+}  # fmt: skip

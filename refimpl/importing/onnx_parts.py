@@ -25,15 +25,7 @@ MASKS = {"Where", "Min", "Max", "Clip"}  #: what is done with attention's scores
 
 
 class FilePart:
-    """What is between a value and the value that it is a function of, `source`; None: it is no function of one.
-
-    Args:
-        of: the translation of `onnx_nodes`, which has come as far as this value.
-        value: the last of the part.
-        allowed: operators of the part.
-        until: the operator of the source; empty: any.
-        past: values that every path goes through, too, which are not the source.
-    """
+    """As `torch_parts.GraphPart`, of values in place of nodes; `of`: the translation of `onnx_nodes`."""
 
     def __init__(self, of: Any, value: str, allowed: set[str], until: str = "", past: int = 0) -> None:
         self.of, self.values, self.source, self.tables = of, list[str](), None, False

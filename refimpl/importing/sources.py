@@ -108,18 +108,7 @@ def as_pytorch(
     why: str = "",
     outer_loss: Any = None,
 ) -> Network:
-    """The network as PyTorch keeps it.
-
-    Args:
-        module: any; its loss is a part of the network.
-        example: of its inputs.
-        output: None; the loss says what it reads.
-        loss: a function of what the module returns, or the name of one of ours.
-        keeps: one of `KEEPS`.
-        autocast: the name of a type of numbers.
-        why: the reason why our own kernels cannot run it.
-        outer_loss: a function of what the module returns, which is no part of the network.
-    """
+    """The network as PyTorch keeps it; `why`: the reason why our own kernels cannot run it."""
     from refimpl.importing.any_module import named_loss, network_of
     from refimpl.importing.torch_module import cannot_follow, imported_torch
 

@@ -294,12 +294,10 @@ class TorchTranslation:
                 weight = self.weights[node.args[0]]
                 self.weights[node] = weight._replace(views=(*weight.views, node))
             return
-        operator = OPERATORS.get(call.operator)
         name = self._name(*torch_parts.called_by(node), call.operator)
-        if whole := torch_parts.one_layer(call):
-            made = translated(name, str(node.target), lambda call: whole, call)
-        else:
-            made = translated(name, str(node.target), operator and guarded(operator), call)
+        whole = torch_parts.one_layer(call)
+        operator = OPERATORS.get(call.operator) if whole is None else (lambda call: whole)
+        made = translated(name, str(node.target), operator and guarded(operator), call)
         self.names[node] = made.name
         self.made[made.name], made.origin = made, self._called.get(node.name, "")
         self.nodes.append(made)
@@ -468,10 +466,6 @@ def _conv_transpose2d(call: TorchCall) -> Translated:
     return "conv_transpose", how, call.filters()
 
 
-def _linear(call: TorchCall) -> Translated:
-    return "linear", {}, call.weights(w="weight", b="bias")
-
-
 def _addmm(call: TorchCall) -> Translated:
     """b + x · w"""
     call.require(alpha=1, beta=1)
@@ -521,10 +515,7 @@ def _pool(mode: str) -> Callable[[TorchCall], Translated]:
 
 
 def _pool_to(mode: str) -> Callable[[TorchCall], Translated]:
-    def translated(call: TorchCall) -> Translated:
-        return "pool_to", {"mode": mode, "size": (*call.shape[1:], 1)[:2]}
-
-    return translated
+    return lambda call: ("pool_to", {"mode": mode, "size": (*call.shape[1:], 1)[:2]})
 
 
 def _global(mode: str) -> Callable[[TorchCall], Translated]:
@@ -539,10 +530,15 @@ def _batch_norm(call: TorchCall) -> Translated:
     return "batchnorm", how, call.weights(gamma="weight", beta="bias", **running)
 
 
-def _layer_norm(call: TorchCall) -> Translated:
-    if len(call["normalized_shape"]) != 1:
+def _set_norm(call: TorchCall) -> Translated:
+    """A layer, group or instance normalisation."""
+    groups = call.attribute("num_groups", None)
+    if call.operator == "layer_norm" and len(call["normalized_shape"]) != 1:
         raise Unsupported(f"a layer normalisation over {list(call['normalized_shape'])} is not supported")
-    return graph.normalised(call, call["eps"], call.weights(gamma="weight", beta="bias"), None)
+    if call.operator == "instance_norm":
+        call.require(use_input_stats=True, running_mean=None, running_var=None)
+        groups = call.shape_of_input()[1]
+    return graph.normalised(call, call["eps"], call.weights(gamma="weight", beta="bias"), groups)
 
 
 def _rms_norm(call: TorchCall) -> Translated:
@@ -551,16 +547,6 @@ def _rms_norm(call: TorchCall) -> Translated:
     weights = call.weights(gamma="weight")
     epsilon = 2.0**-23 if call["eps"] is None else call["eps"]  # PyTorch's own is the type's
     return "rmsnorm", {"epsilon": epsilon} | ({} if weights else {"affine": False}), weights
-
-
-def _group_norm(call: TorchCall) -> Translated:
-    return graph.normalised(call, call["eps"], call.weights(gamma="weight", beta="bias"), call["num_groups"])
-
-
-def _instance_norm(call: TorchCall) -> Translated:
-    call.require(use_input_stats=True, running_mean=None, running_var=None)
-    channels = call.shape_of_input()[1]
-    return graph.normalised(call, call["eps"], call.weights(gamma="weight", beta="bias"), channels)
 
 
 def _permuted(call: TorchCall) -> Translated:
@@ -703,10 +689,6 @@ def _index(call: TorchCall) -> Translated:
     return graph.gathered(call, given[0][0], call.numbers(given[0][1]))
 
 
-def _channel_shuffle(call: TorchCall) -> Translated:
-    return "channel_shuffle", {"groups": call["groups"]}
-
-
 def _stochastic_depth(call: TorchCall, noise: Any) -> Translated | None:
     """Maps times a number an image that is drawn as torchvision draws it: 0, or 1 over the probability to stay."""
     scale = drawn = noise
@@ -727,10 +709,6 @@ def _upsample(mode: str) -> Callable[[TorchCall], Translated]:
         return graph.upsampled(call, mode, bool(call.attribute("align_corners", False)), factors)
 
     return translated
-
-
-def _softmax(call: TorchCall) -> Translated:
-    return graph.softmax(call, call["dim"])
 
 
 def _of_several(call: TorchCall) -> Translated:
@@ -779,21 +757,20 @@ OF_WEIGHTS = {*VIEWS, *PARTS, *COPIES, "embedding", "index_select"}
 
 OPERATORS: Mapping[str, Callable[[TorchCall], Translated]] = {
     "scaled_dot_product_attention": _attention, "embedding": _embedding,
-    "conv1d": _conv2d, "conv_transpose1d": _conv_transpose2d,
-    "max_pool1d": _pool("max"), "avg_pool1d": _pool("average"),
-    "adaptive_avg_pool1d": _pool_to("average"), "adaptive_max_pool1d": _pool_to("max"),
-    "channel_shuffle": _channel_shuffle, "index": _index,
+    "channel_shuffle": lambda call: ("channel_shuffle", {"groups": call["groups"]}), "index": _index,
     "index_select": lambda call: graph.gathered(call, call["dim"], call.numbers(call["index"])),
-    "layer_norm": _layer_norm, "rms_norm": _rms_norm, "group_norm": _group_norm, "instance_norm": _instance_norm,
+    **dict.fromkeys(("layer_norm", "group_norm", "instance_norm"), _set_norm), "rms_norm": _rms_norm,
     "addmm": _addmm, "mm": _matmul, "matmul": _matmul, "bmm": _matmul, "einsum": _einsum,
-    "conv2d": _conv2d, "conv_transpose2d": _conv_transpose2d, "linear": _linear, "batch_norm": _batch_norm, "div": _lrn,
-    "cat": _cat, "concat": _cat,
+    "linear": lambda call: ("linear", {}, call.weights(w="weight", b="bias")), "batch_norm": _batch_norm, "div": _lrn,
+    "cat": _cat, "concat": _cat, "pad": _pad, "constant_pad_nd": _pad,
     "relu6": lambda call: graph.limited(0, 6), "hardtanh": _clamped("min_val", "max_val"),
-    "clamp": _clamped("min", "max"), "clamp_min": _clamped("min", ""),
-    "max_pool2d": _pool("max"), "max_pool2d_with_indices": _pool("max"),
-    "avg_pool2d": _pool("average"), "adaptive_avg_pool2d": _pool_to("average"), "adaptive_max_pool2d": _pool_to("max"),
+    "clamp": _clamped("min", "max"), "clamp_min": _clamped("min", ""), "max_pool2d_with_indices": _pool("max"),
     "upsample_nearest2d": _upsample("nearest"), "upsample_bilinear2d": _upsample("bilinear"),
     "mean": _global("average"), "amax": _global("max"), "dropout": _dropout, "add": _add, "mul": _mul,
-    "pad": _pad,
-    "constant_pad_nd": _pad, "softmax": _softmax, "log_softmax": _softmax,
+    **dict.fromkeys(("softmax", "log_softmax"), lambda call: graph.softmax(call, call["dim"])),
+} | {
+    f"{name}{axes}d": operator for axes in (1, 2) for name, operator in {
+        "conv": _conv2d, "conv_transpose": _conv_transpose2d, "max_pool": _pool("max"), "avg_pool": _pool("average"),
+        "adaptive_avg_pool": _pool_to("average"), "adaptive_max_pool": _pool_to("max"),
+    }.items()
 } | {**VIEWS, "detach": _detach} | {kind: graph.of_one_input(kind) for kind in graph.OF_ONE_INPUT.values()}  # fmt: skip
