@@ -107,14 +107,7 @@ combined = Preset(
 )
 
 #: Name → preset.
-PRESETS: dict[str, Preset] = {
-    preset.name: preset
-    for preset in (
-        baseline, vdnn_all, vdnn_conv, vdnn_dyn, vdnnpp_all, vdnnpp_vdnn_all, vdnnpp_conv, vdnnpp_alternate_conv,
-        vdnnpp_dyn, superneurons_liveness, superneurons_offload, superneurons_recompute, superneurons, accudnn,
-        combined,
-    )
-}  # fmt: skip
+PRESETS: dict[str, Preset] = {one.name: one for one in [*globals().values()] if isinstance(one, Preset)}
 
 
 class Neighbour(NamedTuple):

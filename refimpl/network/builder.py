@@ -58,6 +58,9 @@ AXES = {
 class PapersBuilder:
     """A network under description.
 
+    Of each method that adds a layer, `name` is the layer's (None: its kind and a number) and `after` the layer whose
+    output it reads (None: the last one).
+
     Args:
         name: the network's.
         shape: of the input batch: images, channels, height, width; or of tokens (`dtype="int32"`): windows, tokens.
@@ -133,8 +136,6 @@ class PapersBuilder:
             stride: step of the window.
             pad: zeros around the map; also (top, left, bottom, right).
             bias: whether each filter has a bias.
-            name: the layer's name (None: its kind and a number).
-            after: the layer whose output it reads (None: the last one).
             groups: of channels; each filter sees one group.  As many groups as channels: a depthwise convolution.
             dilation: rows and columns from one tap of a filter to the next.
             spread: the standard deviation of the first weights (None: He's rule).
@@ -159,8 +160,6 @@ class PapersBuilder:
             pad: around the map; also (top, left, bottom, right).
             mode: "max" or "average".
             ceil: whether the number of windows is rounded up: a last one may hang over the edge.
-            name: the layer's name (None: its kind and a number).
-            after: the layer whose output it reads (None: the last one).
             count_padding: whether an average counts the padding as zeros.
         """
         layer = self._new("pool", name, [after or self.last])

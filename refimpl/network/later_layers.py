@@ -40,8 +40,6 @@ class Builder(PapersBuilder):
             stride: of the convolution: rows and columns of the output from one input to the next.
             pad: rows and columns left out around the output; also (top, left, bottom, right).
             bias: whether each output channel has a bias.
-            name: the layer's name (None: its kind and a number).
-            after: the layer whose output it reads (None: the last one).
             groups: of channels.
             dilation: rows and columns from one tap of a filter to the next.
             out_pad: rows and columns added below and on the right, less than the stride.
@@ -148,8 +146,6 @@ class Builder(PapersBuilder):
         Args:
             words: rows of the table; a token is a whole number from 0 to words - 1.
             channels: numbers of a row.
-            name: the layer's name (None: its kind and a number).
-            after: the input that it reads (None: the first).
             spread: the standard deviation of the table's first values.
             padding: a token whose row this layer does not train, as that which fills short windows (None: none).
         """
@@ -218,8 +214,6 @@ class Builder(PapersBuilder):
             rotated: channels of a head that are turned, its first ones (None: all).
             neighbours: whether channels 2i and 2i + 1 are a pair, as in GPT-J, not i and i + rotated / 2, as in Llama.
             base: pair i is turned by base^(-2i / rotated) from one token to the next.
-            name: the layer's name (None: its kind and a number).
-            after: the layer whose output it reads (None: the last one).
         """
         layer = self._new("rotary", name, [after or self.last])
         shape = layer.producers[0].shape
@@ -257,7 +251,6 @@ class Builder(PapersBuilder):
             kv_heads: of the keys and values, each of which serves `heads / kv_heads` queries (None: as many as heads).
             keys: the layer that makes the keys, if they are a map of their own.
             values: and the values.
-            name: the layer's name (None: its kind and a number).
             after: the layer that makes the queries, or all in one map (None: the last one).
         """
         given = [after or self.last, *(one for one in (keys, values) if one is not None)]
@@ -293,7 +286,6 @@ class Builder(PapersBuilder):
         Args:
             heads: of queries and keys.
             causal: whether a token sees itself and those before it alone.
-            name: the layer's name (None: its kind and a number).
             after: the layer that makes queries and keys (None: the last one).
         """
         layer = self._new("scores", name, [after or self.last])

@@ -23,6 +23,7 @@ makes queries and keys, another the values, and `scores` and `mix` compute what 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -131,13 +132,8 @@ def tiny_vit(
 ) -> Network:  # fmt: skip
     """Patches of 4², or of 2² where an image has fewer than 16 rows; two layers of 32 channels and 4 heads."""
     b = Builder(spelled("tiny-vit", conventions), (batch, *shape), conventions)
-    style = _small(layers, width, heads, 0.5, probabilities=probabilities)
+    style = BlockStyle(layers, heads, 4 * width, spread=1 / sqrt(width), embedded=0.5, probabilities=probabilities)
     return _vit(b, 2 if shape[1] < 16 else 4, width, style, classes)
-
-
-def _small(layers: int, width: int, heads: int, embedded: float | None = None, **more: Any) -> BlockStyle:
-    spread = 1 / sqrt(width)
-    return BlockStyle(layers, heads, 4 * width, spread=spread, embedded=embedded or spread, **more)
 
 
 def _vit(b: Builder, patch: int, width: int, style: BlockStyle, classes: int) -> Network:
@@ -152,81 +148,19 @@ def _vit(b: Builder, patch: int, width: int, style: BlockStyle, classes: int) ->
 # -- of text -----------------------------------------------------------------------------------------------------------
 
 
-def gpt2(
-    batch: int = 8, conventions: Conventions = VDNN, tokens: int = 1024, words: int = 50257, layers: int = 12,
-    width: int = 768, heads: int = 12, probabilities: str = "workspace",
-) -> Network:  # fmt: skip
-    """The smallest of GPT-2, of 124M parameters (Radford and others, 2019)."""
-    style = _gpt2_style(layers, width, heads, probabilities)
-    return _gpt("gpt2", batch, conventions, tokens, words, width, style)
-
-
-def gpt2_medium(
-    batch: int = 8, conventions: Conventions = VDNN, tokens: int = 1024, words: int = 50257, layers: int = 24,
-    width: int = 1024, heads: int = 16, probabilities: str = "workspace",
-) -> Network:  # fmt: skip
-    """The second smallest of GPT-2, of 355M parameters."""
-    style = _gpt2_style(layers, width, heads, probabilities)
-    return _gpt("gpt2-medium", batch, conventions, tokens, words, width, style)
-
-
-def gpt2_xl(
-    batch: int = 4, conventions: Conventions = VDNN, tokens: int = 1024, words: int = 50257, layers: int = 48,
-    width: int = 1600, heads: int = 25, probabilities: str = "workspace",
-) -> Network:  # fmt: skip
-    """The largest of GPT-2, of 1,558M parameters."""
-    style = _gpt2_style(layers, width, heads, probabilities)
-    return _gpt("gpt2-xl", batch, conventions, tokens, words, width, style)
-
-
-def tiny_gpt(
-    batch: int = 16, conventions: Conventions = VDNN, tokens: int = 64, words: int = BYTES, layers: int = 2,
-    width: int = 64, heads: int = 4, probabilities: str = "workspace",
-) -> Network:  # fmt: skip
-    """GPT-2 with two layers of 64 channels and 4 heads, for text byte by byte."""
-    style = _small(layers, width, heads, causal=True, probabilities=probabilities)
-    return _gpt("tiny-gpt", batch, conventions, tokens, words, width, style)
-
-
-def _gpt2_style(layers: int, width: int, heads: int, probabilities: str) -> BlockStyle:
-    return BlockStyle(layers, heads, 4 * width, causal=True, gelu="tanh", probabilities=probabilities)
-
-
-def _gpt(
-    name: str, batch: int, conventions: Conventions, tokens: int, words: int, width: int, style: BlockStyle
-) -> Network:
-    b = Builder(spelled(name, conventions), (batch, tokens), conventions, dtype="int32")
+def _gpt(b: Builder, words: int, width: int, style: BlockStyle) -> Network:
+    """GPT-2 (Radford and others, 2019)."""
     table = _words(b, words, width, style)
     _blocks(b, style)
     return _told(b, table)
 
 
-def bert_base(
-    batch: int = 16, conventions: Conventions = VDNN, tokens: int = 512, words: int = 30522, layers: int = 12,
-    width: int = 768, heads: int = 12, probabilities: str = "workspace",
-) -> Network:  # fmt: skip
+def _bert(b: Builder, words: int, width: int, style: BlockStyle) -> Network:
     """BERT (Devlin and others, 2019), trained to tell masked words, of one segment.
 
     So without the two learnt numbers a channel that tell two segments apart, and without the layer that tells whether
     the second follows the first.
     """
-    style = BlockStyle(layers, heads, 4 * width, before=False, epsilon=1e-12, probabilities=probabilities)
-    return _bert("bert-base", batch, conventions, tokens, words, width, style)
-
-
-def tiny_bert(
-    batch: int = 16, conventions: Conventions = VDNN, tokens: int = 64, words: int = BYTES + 1, layers: int = 2,
-    width: int = 64, heads: int = 4, probabilities: str = "workspace",
-) -> Network:  # fmt: skip
-    """BERT with two layers of 64 channels and 4 heads, for text byte by byte; the last word is the mask."""
-    style = _small(layers, width, heads, before=False, probabilities=probabilities)
-    return _bert("tiny-bert", batch, conventions, tokens, words, width, style)
-
-
-def _bert(
-    name: str, batch: int, conventions: Conventions, tokens: int, words: int, width: int, style: BlockStyle
-) -> Network:
-    b = Builder(spelled(name, conventions), (batch, tokens), conventions, dtype="int32")
     table = _words(b, words, width, style)
     b.layernorm(style.epsilon, name="words.norm")
     _blocks(b, style)
@@ -234,6 +168,48 @@ def _bert(
     b.gelu(name="head.gelu")
     b.layernorm(style.epsilon, name="head.norm")
     return _told(b, table, bias=True)
+
+
+def _of_text(
+    family: Callable[[Builder, int, int, BlockStyle], Network], name: str, about: str, images: int,
+    tokens: int, words: int, layers: int, width: int, heads: int, small: bool = False, **style: Any,
+) -> Callable[..., Network]:  # fmt: skip
+    """The function that makes one network of a family; its arguments' defaults are the sizes given here.
+
+    Args:
+        family: describes the layers.
+        name, about: of the network.
+        images: windows of a batch.
+        tokens: of a window.
+        words: that there are.
+        layers, width, heads: their number, their channels, and heads of attention.
+        small: whether it is for teaching, so that the deviation of its first weights follows from the width.
+        style: other fields of `BlockStyle`.
+    """
+
+    def make(
+        batch: int = images, conventions: Conventions = VDNN, tokens: int = tokens, words: int = words,
+        layers: int = layers, width: int = width, heads: int = heads, probabilities: str = "workspace",
+    ) -> Network:  # fmt: skip
+        b = Builder(spelled(name, conventions), (batch, tokens), conventions, dtype="int32")
+        spread = 1 / sqrt(width) if small else SPREAD
+        how: dict[str, Any] = {"spread": spread, "embedded": spread, "probabilities": probabilities, **style}
+        return family(b, words, width, BlockStyle(layers, heads, 4 * width, **how))
+
+    make.__name__, make.__doc__ = name.replace("-", "_"), about
+    return make
+
+
+TANH: dict[str, Any] = {"causal": True, "gelu": "tanh"}
+gpt2 = _of_text(_gpt, "gpt2", "The smallest of GPT-2, of 124M parameters.", 8, 1024, 50257, 12, 768, 12, **TANH)
+gpt2_medium = _of_text(_gpt, "gpt2-medium", "The second smallest, of 355M.", 8, 1024, 50257, 24, 1024, 16, **TANH)
+gpt2_xl = _of_text(_gpt, "gpt2-xl", "The largest, of 1,558M.", 4, 1024, 50257, 48, 1600, 25, **TANH)
+tiny_gpt = _of_text(_gpt, "tiny-gpt", "For text byte by byte.", 16, 64, BYTES, 2, 64, 4, small=True, causal=True)
+bert_base = _of_text(_bert, "bert-base", "Of 110M.", 16, 512, 30522, 12, 768, 12, before=False, epsilon=1e-12)
+tiny_bert = _of_text(
+    _bert, "tiny-bert", "For text byte by byte; the last word is the mask.", 16, 64, BYTES + 1, 2, 64, 4, small=True,
+    before=False,
+)  # fmt: skip
 
 
 def llama3_1b(
