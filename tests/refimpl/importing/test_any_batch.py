@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from tests.refimpl.importing.beside_pytorch import model  # noqa: E402
-from tests.refimpl.importing.test_any_module import Maps, Odd, Windows, Words  # noqa: E402
+from tests.refimpl.importing.test_any_module import LONG, Maps, Odd, Windows, Words  # noqa: E402
 
 FEW, MORE, THIRD, MANY = 2, 12, 40, 77
 
@@ -41,7 +41,7 @@ def images(make: Callable[[], Any], batch: int | None, **how: Any) -> Network:
 
 
 def tokens(batch: int | None) -> Network:
-    return refimpl.networks.from_torch(Words(), torch.zeros(batch or MORE, 32, dtype=torch.int64))
+    return refimpl.networks.from_torch(Words(), torch.zeros(batch or MORE, LONG, dtype=torch.int64))
 
 
 CASES: dict[str, Callable[[int | None], Network]] = {

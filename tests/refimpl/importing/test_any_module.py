@@ -32,7 +32,7 @@ from refimpl.slots.context import Context, made_once
 from refimpl.text import MachineError
 from tests.matrix import diagonal
 from tests.messages import raises_naming
-from tests.refimpl.modules import every_preset_fits_or_says_so
+from tests.refimpl.modules import every_preset_fits_or_says_so, least_plan
 
 torch = pytest.importorskip("torch")
 
@@ -43,7 +43,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from tests.refimpl.torch.trained_modules import MAKES, WRITES, Overwriting  # noqa: E402
 
-MIB = 1 << 20
+LONG = 6  #: tokens; PyTorch runs a recurrent layer token by token
 
 
 class Maps(nn.Module):
@@ -95,7 +95,7 @@ class Words(nn.Module):
         self.head.weight = self.table.weight
         self.frozen.requires_grad_(False)
         self.places = nn.Embedding(32, 24)
-        self.register_buffer("order", torch.arange(32))
+        self.register_buffer("order", torch.arange(LONG))
 
     def forward(self, tokens: Any) -> Any:
         x, _ = self.run(self.table(tokens) + self.places(self.order))
@@ -122,19 +122,10 @@ class Two(nn.Module):
         return torch.tanh(self.left(a)) * self.right(b)
 
 
-class Branching(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.end = nn.Linear(4, 3)
-
-    def forward(self, x: Any) -> Any:
-        return self.end(x if float(x.sum()) > 0 else -x)  # no export can follow this
-
-
 IMAGES = torch.zeros(16, 3, 32, 32)
 EXAMPLES: Mapping[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {
     "maps": (Maps, (IMAGES,)), "windows": (Windows, (IMAGES,)),
-    "words": (Words, (torch.zeros(8, 32, dtype=torch.int64),)),
+    "words": (Words, (torch.zeros(8, LONG, dtype=torch.int64),)),
     "two inputs": (Two, (torch.zeros(64, 6), torch.zeros(64, 5))),
 }  # fmt: skip
 
@@ -209,7 +200,7 @@ def test_the_peak_of_the_baseline_is_pytorchs(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "policy"), diagonal(EXAMPLES, ["vdnn-all", "vdnnpp-all", "superneurons", "accudnn", "combined, effort=20"])
+    ("name", "policy"), diagonal(EXAMPLES, ["vdnn-all", "vdnnpp-all", "superneurons", "accudnn", "combined, effort=5"])
 )
 def test_every_policy_plans_it_and_is_proved(name: str, policy: str) -> None:
     _, network = described(name)
@@ -236,10 +227,10 @@ def test_what_is_made_of_a_map_before_it_is_written_over_is_not_dropped() -> Non
         refimpl.plan(network, setup_with(Fates.of({"mul": "drop"})))
 
 
-@pytest.mark.slow
 def test_a_rebuild_never_reads_what_was_written_over_since() -> None:
     network = refimpl.networks.from_torch(Overwriting(PART), (2, 3, 8, 8), keeps="pytorch")
-    every_preset_fits_or_says_so(network, 3)
+    for name in ("superneurons-recompute", "superneurons", "dtr", "combined effort=5"):
+        least_plan(network, refimpl.presets.setup(name), refimpl.machines.titan_x).verify()
 
 
 @pytest.mark.campaign
@@ -377,12 +368,12 @@ def test_what_a_plan_does_not_count_is_an_item_with_its_range() -> None:
     assert uncounted(own) == [] and "not counted" not in plan_table(own, own.simulate()).text()
 
 
-class Between(Branching):
+class Between(nn.Module):
     """A function before the layer."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         super().__init__()
-        self.function = function
+        self.function, self.end = function, nn.Linear(4, 3)
 
     def forward(self, x: Any) -> Any:
         return self.end(self.function(x))
@@ -407,8 +398,7 @@ OF_VALUES: list[Callable[[Any], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("keeps", ["own", "pytorch"])
-@pytest.mark.parametrize("function", OF_VALUES)
+@pytest.mark.parametrize(("function", "keeps"), diagonal(OF_VALUES, ["pytorch", "own"]))
 def test_what_depends_on_values_is_refused_with_the_users_own_line_and_no_other_word(
     function: Any, keeps: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -445,12 +435,7 @@ def test_pytorchs_warnings_of_an_export_are_not_heard(recwarn: pytest.WarningsRe
     assert not recwarn.list
 
 
-def test_what_cannot_be_planned_is_refused_with_the_users_own_line() -> None:
-    with raises_naming(
-        NetworkError, "cannot follow Branching", "a tensor's values", "test_any_module.py, line", "forward"
-    ) as caught:
-        refimpl.networks.from_torch(Branching(), (4, 4), keeps="pytorch")
-    assert "\n" not in str(caught.value)
+def test_what_cannot_be_planned_is_refused() -> None:
     with raises_naming(NetworkError, "no output", "learns"):
         refimpl.networks.from_torch(Odd().requires_grad_(False), (4, 3, 16, 16), keeps="pytorch")
     with raises_naming(NetworkError, "'tensorflow'", "pytorch-cpu"):

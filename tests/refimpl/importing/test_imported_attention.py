@@ -135,7 +135,7 @@ class Masked(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         layer = nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, norm_first=True)
-        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.body = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
 
     def forward(self, x: Any) -> Any:
         mask = nn.Transformer.generate_square_subsequent_mask(16)
@@ -155,7 +155,7 @@ class Summand(nn.Module):
 
 def encoder(**options: Any) -> nn.Module:
     layer = nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, batch_first=True, activation="gelu", **options)
-    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    return nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
 
 
 BLOCK = ["attention", "conv", "join", "layernorm", "conv", "gelu", "conv", "join", "layernorm"]
@@ -168,7 +168,7 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
         Permuted,
         ["conv", "silu", "permute_channels", "attention", "take", "join"],
     ),
-    "a class token": (ClassToken, ["prepend", "conv", *BLOCK, "conv", *BLOCK, "rmsnorm", "take"]),
+    "a class token": (ClassToken, ["prepend", "conv", *BLOCK, "rmsnorm", "take"]),
     "places": (Placed, ["position", "silu"]),
     "a bias": (lambda: Summand(8), ["silu", "position"]),
     "three layers": (Apart, ["take", "gelu", "conv", "conv", "conv", "attention"]),
@@ -232,11 +232,8 @@ def test_another_attention_is_refused(case: str) -> None:
 #: How a head that is tied to a table is written, of the head's input and the table's weight.
 TIED: dict[str, Callable[[Any, Any], Any]] = {
     "linear": functional.linear,
-    "T": lambda x, w: x @ w.T,
     "t()": lambda x, w: torch.matmul(x, w.t()).float(),
-    "mT": lambda x, w: x @ w.mT,
     "of rows": lambda x, w: (x.flatten(0, 1) @ w.movedim(0, 1)).unflatten(0, x.shape[:2]),
-    "einsum": lambda x, w: torch.einsum("btd, vd -> btv", x, w),
     "einsum of any axes": lambda x, w: torch.einsum("dv,...d->...v", w.T, x),
     "capped": lambda x, w: 3.0 * torch.tanh((x @ w.T) / 3.0),
 }
@@ -245,10 +242,12 @@ TIED: dict[str, Callable[[Any, Any], Any]] = {
 class Language(nn.Module):
     """A small GPT, its head tied to its table."""
 
-    def __init__(self, tied: bool = True, head: Callable[[Any, Any], Any] = functional.linear) -> None:
+    def __init__(
+        self, tied: bool = True, head: Callable[[Any, Any], Any] = functional.linear, blocks: int = 1
+    ) -> None:  # fmt: skip
         super().__init__()
         self.table, self.places = nn.Embedding(20, 8), nn.Embedding(24, 8)
-        self.blocks = nn.ModuleList(Heads(of_thirds, causal=True) for _ in range(2))
+        self.blocks = nn.ModuleList(Heads(of_thirds, causal=True) for _ in range(blocks))
         self.norm, self.head = nn.LayerNorm(8), head
         self.weight = self.table.weight if tied else nn.Parameter(torch.randn(20, 8))
 
@@ -259,17 +258,17 @@ class Language(nn.Module):
         return self.head(self.norm(x), self.weight)
 
 
-@pytest.mark.parametrize(("tied", "head"), [*((True, head) for head in TIED), (False, "linear"), (False, "einsum")])
+@pytest.mark.parametrize(("tied", "head"), [*((True, head) for head in TIED), (False, "linear")])
 def test_a_language_model_takes_steps_as_pytorch_does(tied: bool, head: str) -> None:
     torch.manual_seed(0)
-    module = Language(tied, TIED[head])
+    blocks = 2 if tied and head == "linear" else 0
+    module = Language(tied, TIED[head], blocks)
     beside = beside_pytorch(module, torch.randint(0, 20, (3, 16)))
-    block = ["conv", "attention", "conv", "join"]
     cap = ["scale", "tanh", "scale"] * (head == "capped")
-    kinds = ["embedding", "position", *block, *block, "layernorm", "conv", *cap, "pixel_softmax"]
+    kinds = ["embedding", "position", *["conv", "attention", "conv", "join"] * blocks, "layernorm", "conv", *cap]
     count = beside.network.parameter_count + (24 - 16) * 8 - 20 * cap.count("scale")  # positions of 16 tokens
     assert count == sum(weight.numel() for weight in module.parameters())
-    assert [layer.kind for layer in beside.network.layers] == kinds
+    assert [layer.kind for layer in beside.network.layers] == [*kinds, "pixel_softmax"]
     assert beside.agrees, beside
 
 

@@ -423,24 +423,15 @@ def test_a_constant_that_would_be_large_is_not_computed(tmp_path: Path, large: s
         refimpl.networks.from_onnx(written(f.model("end"), tmp_path), batch=2)
 
 
-@pytest.mark.parametrize("what", ["nodes", "values"])
-def test_names_that_begin_alike_for_200_letters_are_different_names(tmp_path: Path, what: str) -> None:
+def test_names_that_begin_alike_for_200_letters_are_different_names(tmp_path: Path) -> None:
     f, long = File(), "a" * 200
-    first, second = (f"{long}{i}" for i in "12")
-    x = f.node("Conv", "x", f.weight(f"{first}w", 5, 4, 3, 3), to=first if what == "values" else "")
-    x = f.node("Conv", x, f.weight(f"{second}w", 5, 5, 3, 3), to=second if what == "values" else "")
+    x = f.node("Conv", "x", f.weight(f"{long}1w", 5, 4, 3, 3), to=f"{long}1")
+    x = f.node("Conv", x, f.weight(f"{long}2w", 5, 5, 3, 3), to=f"{long}2")
     f.node("Gemm", f.node("Flatten", f.node("GlobalMaxPool", x)), f.weight("v", 3, 5), transB=1, to="end")
-    if what == "nodes":
-        f.nodes[0].name, f.nodes[1].name = first, second
-    if what == "values":
-        f.nodes[0].name = f.nodes[1].name = ""
-    path = written(f.model("end"), tmp_path)
-    network = refimpl.networks.from_onnx(path, batch=2)
+    f.nodes[0].name, f.nodes[1].name = f"{long}1", ""
+    network = refimpl.networks.from_onnx(written(f.model("end"), tmp_path), batch=2)
     names = [layer.name for layer in network.layers]
     assert len({*names}) == 5 and all(len(name) <= 200 for name in names)
-    if what == "nodes":
-        with raises_naming(NetworkError, "output", 5):
-            refimpl.networks.from_onnx(path, batch=2, output=second)
 
 
 def test_layers_that_share_a_weight_in_two_ways_are_refused() -> None:
@@ -465,6 +456,6 @@ def test_a_layer_of_another_shape_than_in_the_file_is_refused() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [50, pytest.param(2000, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("count", [25, pytest.param(2000, marks=pytest.mark.campaign)])
 def test_changed_bytes_are_refused_or_harmless(count: int, tmp_path: Path) -> None:
     assert 0 < damaged(count, count, tmp_path) < count

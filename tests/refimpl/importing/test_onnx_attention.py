@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -155,16 +156,23 @@ def comes_back(path: Path, network: refimpl.Network) -> bool:
     return all(np.array_equal(one.values + 1, other.values) for one, other in pairs)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_file_is_the_same_network_as_the_module_and_weights_come_back(case: str, tmp_path: Path) -> None:
-    attention, opset, options = CASES[case]
+@cache
+def trained_beside(**options: Any) -> tuple[Tokens, refimpl.Network]:
+    """A module, and its network, which trains as the module does."""
     torch.manual_seed(0)
     module = Tokens(**options)
     beside = beside_pytorch(module, torch.randn(IMAGES, 3, 8, 8))
     assert beside.agrees, beside
+    return module, beside.network
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_file_is_the_same_network_as_the_module_and_weights_come_back(case: str, tmp_path: Path) -> None:
+    attention, opset, options = CASES[case]
+    module, twin = trained_beside(**options)
     path = saved(Written(module, attention, opset).made, tmp_path)
     network = refimpl.networks.from_onnx(path, IMAGES)
-    assert described(network) == described(beside.network) and same_weights(network, beside.network)
+    assert described(network) == described(twin) and same_weights(network, twin)
     assert comes_back(path, network)
 
 

@@ -74,28 +74,13 @@ def pool(mode: str = "max", **changes: Any) -> tuple[str, dict[str, Any]]:
 KERNEL = w(5, 4, 3, 3)
 SAME = {"auto_pad": "SAME_UPPER", "strides": [2, 2]}
 
-#: The node → its operation and attributes here.
+#: The node → its operation and attributes here: of what is in no file that is compared with a module or an evaluator.
 KNOWN: list[tuple[Case, tuple[str, dict[str, Any]]]] = [
-    (
-        Case("Conv", [w(6, 2, 3, 3), w(6)], {"strides": [2, 3], "pads": [1, 2, 3, 4], "dilations": [1, 2], "group": 2}),
-        conv(stride=(2, 3), pad=(1, 2, 3, 4), dilation=(1, 2), groups=2),
-    ),
     (Case("Conv", [w(5, 4, 4, 4)], SAME), conv(stride=(2, 2), pad=(1, 1, 2, 2))),
     (Case("Conv", [w(5, 4, 4, 2)], SAME | {"auto_pad": "SAME_LOWER"}), conv(stride=(2, 2), pad=(2, 1, 1, 0))),
     (
         Case("Conv", [KERNEL], {"auto_pad": "SAME_UPPER", "dilations": [2, 1]}),
         conv(dilation=(2, 1), pad=(2, 1, 2, 1)),
-    ),
-    (
-        Case("Conv", [w(5, 4, 3)], {"strides": [2], "pads": [1, 2], "dilations": [2]}, ROWS),
-        conv(stride=(2, 1), pad=(1, 0, 2, 0), dilation=(2, 1)),
-    ),
-    (
-        Case("ConvTranspose", [w(4, 3, 3, 3), w(6)], {"strides": [2, 2], "output_padding": [1, 0], "group": 2}),
-        (
-            "conv_transpose",
-            {"stride": (2, 2), "dilation": (1, 1), "out_pad": (1, 0), "pad": (0, 0, 0, 0), "groups": 2},
-        ),
     ),
     (
         Case("ConvTranspose", [w(4, 3, 3)], {"strides": [3], "output_padding": [2], "pads": [1, 2]}, ROWS),
@@ -104,10 +89,7 @@ KNOWN: list[tuple[Case, tuple[str, dict[str, Any]]]] = [
             {"stride": (3, 1), "dilation": (1, 1), "out_pad": (2, 0), "pad": (1, 0, 2, 0), "groups": 1},
         ),
     ),
-    (Case("Gemm", [w(12, 5), w(5)], shape=FLAT), ("linear", {})),
-    (Case("Add", [w(4, 9, 9)]), ("position", {})),
     (Case("Mul", [np.float32(3)]), ("times", {"by": 3.0})),
-    (Case("Mul", [w(1, 4, 1, 1)]), ("scale", {"axis": 1})),
     (Case("Mul", [w(9)]), ("scale", {"axis": 3})),
     (Case("Div", [np.float32(4)]), ("times", {"by": 0.25})),
     (Case("Clip", [np.float32(0), np.float32(3.4e38)]), ("relu", {})),
@@ -116,24 +98,14 @@ KNOWN: list[tuple[Case, tuple[str, dict[str, Any]]]] = [
         Case("MaxPool", [], {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "ceil_mode": 1}),
         pool(window=(3, 2), pad=(1, 0, 1, 1), ceil=True),
     ),
-    (
-        Case("MaxPool", [], {"kernel_shape": [2], "strides": [2], "pads": [1, 0]}, ROWS),
-        pool(window=(2, 1), stride=(2, 1), pad=(1, 0, 0, 0)),
-    ),
     (Case("MaxPool", [], {"kernel_shape": [1, 1]}), ("identity", {})),
-    (
-        Case("MaxPool", [], {"kernel_shape": [1, 1], "strides": [2, 1]}), pool(window=(1, 1), stride=(2, 1)),
-    ),
+    (Case("MaxPool", [], {"kernel_shape": [1, 1], "strides": [2, 1]}), pool(window=(1, 1), stride=(2, 1))),
     (
         Case("AveragePool", [], {"kernel_shape": [2, 2], "pads": [0, 1, 0, 1]}),
         pool("average", window=(2, 2), pad=(0, 1, 0, 1), count_padding=False),
     ),
     (Case("ReduceMean", [], {"axes": [2, 3]}), ("global_pool", {"mode": "average", "axes": [2.0, 3.0]})),
     (Case("ReduceMax", [i(-1, -2)], opset=18), ("global_pool", {"mode": "max", "axes": [-1.0, -2.0]})),
-    (
-        Case("BatchNormalization", [w(4), w(4), w(4), w(4)], {"momentum": 0.8, "epsilon": 1e-4}),
-        ("batchnorm", {"momentum": 0.2, "epsilon": 1e-4}),
-    ),
     (Case("InstanceNormalization", [w(4), w(4)]), ("groupnorm", {"epsilon": 1e-5, "groups": 4})),
     (Case("LayerNormalization", [w(9), w(9)], {"axis": 3, "epsilon": 0.5}), ("layernorm", {"epsilon": 0.5})),
     (
@@ -143,17 +115,12 @@ KNOWN: list[tuple[Case, tuple[str, dict[str, Any]]]] = [
     (Case("RMSNormalization", [w(9)], {"axis": 3, "epsilon": 0.5}, opset=23), ("rmsnorm", {"epsilon": 0.5})),
     (Case("LRN", [], {"size": 5}), ("lrn", {"size": 5, "ahead": 2, "alpha": 1e-4, "beta": 0.75, "k": 1.0})),
     (Case("Dropout"), ("dropout", {"probability": 0.5})),
-    (Case("Dropout", [np.float32(0.3)]), ("dropout", {"probability": 0.3})),
     (Case("Dropout", [], {"ratio": 0.3}, opset=10), ("dropout", {"probability": 0.3})),
-    (Case("Concat", ["x", "x"], {"axis": 2}), ("concat", {"axis": 2})),
     (Case("Concat", [w(2, 4, 1), "x"], {"axis": -1}, (2, 4, 9)), ("prepend", {"axis": 2})),
-    (Case("Softmax", shape=FLAT), ("softmax", {})),
     (Case("LogSoftmax", [], {"axis": 1}, FLAT), ("softmax", {})),
-    (Case("Gelu", [], {"approximate": "tanh"}, opset=20), ("gelu", {"approximate": "tanh"})),
     (Case("LeakyRelu"), ("leaky_relu", {"negative_slope": 0.01})),
     (Case("HardSigmoid", [], {"alpha": 1 / 6}), ("hardsigmoid", {})),
     (Case("Swish", opset=24), ("silu", {})),
-    (Case("Pad", [i(0, 0, 1, 2, 0, 0, 3, 4), np.float32(0.5)]), ("pad", {"pad": (1, 2, 3, 4), "value": 0.5})),
     (Case("Pad", [], {"pads": [0, 0, 1, 2, 0, 0, 3, 4]}, opset=2), ("pad", {"pad": (1, 2, 3, 4), "value": 0.0})),
     (Case("Gather", [i(-1, 1, 0, 2)], {"axis": -3}), ("permute_channels", {"order": [3, 1, 0, 2], "axis": 1})),
 ]  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 import refimpl
 from refimpl import NetworkError
 from refimpl.importing import own_code
-from refimpl.importing.sources import FILE, from_file, module_from_file
+from refimpl.importing.sources import from_file, module_from_file
 from tests.messages import raises_naming
 from tests.refimpl.importing.onnx_files import small
 
@@ -58,24 +58,6 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     sys.modules.pop("mine.py", None)
 
 
-#: A name → the file, its kind, and what is after it.
-NAMES: dict[str, tuple[str, str, str | None] | None] = {
-    "vgg16": None,
-    "a.onnx": ("a.onnx", "onnx", None),
-    "a.onnx:/end/Gemm": ("a.onnx", "onnx", "/end/Gemm"),
-    "a.onnx:a=softmax,b=c": ("a.onnx", "onnx", "a=softmax,b=c"),
-    "folder/a.py:make:=loss": ("folder/a.py", "py", "make:=loss"),
-    "a.python": None,
-    "a.onnx:": None,
-}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_file_s_name_has_parts(name: str) -> None:
-    found = FILE.fullmatch(name)
-    assert (found and (found["path"], found["kind"], found["part"])) == NAMES[name]
-
-
 def test_a_name_s_losses_reach_the_file(mine: str) -> None:
     f = small()
     f.node("Gemm", "flat", f.weight("auxiliary", 2, 5), transB=1, to="other")
@@ -97,7 +79,7 @@ def test_a_name_s_losses_reach_the_file(mine: str) -> None:
     assert [kind for _, kind in ends("mine.py:make:=pixel_softmax", None)] == ["pixel_softmax"]
     assert [kind for _, kind in ends("mine.py:built:=pixel_softmax")] == ["pixel_softmax"]
     assert [kind for _, kind in ends("mine.py:make")] == ["softmax"]
-    assert from_file("vgg16", None) is None
+    assert from_file("vgg16", None) is from_file("a.python", None) is from_file("a.onnx:", None) is None
 
 
 #: What is after the file's name → what the refusal names.
