@@ -19,6 +19,7 @@ from refimpl.names.presets import baseline
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Setup
 from refimpl.vdnnpp.pool_search import FoundPool
+from tests.matrix import diagonal
 from tests.refimpl.modules import least_bytes
 
 
@@ -60,8 +61,9 @@ def smallest_of_all(network: Network, setup: Setup, machine: Machine) -> int:
     return budget
 
 
-@pytest.mark.parametrize("liveness", ["network-wide", "layer-wise"])
-@pytest.mark.parametrize("allocator", ["best-fit", "worst-fit", "both-ends"])
+@pytest.mark.parametrize(
+    ("allocator", "liveness"), diagonal(["best-fit", "worst-fit", "both-ends"], ["layer-wise", "network-wide"])
+)
 def test_the_least_budget_fits_and_a_mebibyte_less_does_not(liveness: str, allocator: str) -> None:
     network = refimpl.networks.tiny_resnet(batch=64)
     setup = refimpl.presets.setup("baseline", {"liveness": liveness, "allocator": allocator})

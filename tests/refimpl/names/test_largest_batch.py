@@ -22,7 +22,7 @@ from tests.refimpl.modules import LastUsed, OffloadSome, machine, setup
 
 MACHINE = machine()
 MIB = 1 << 20
-BUDGET = 3 * MIB
+BUDGET = 2 * MIB
 
 PLAIN = setup()
 SETUPS = {

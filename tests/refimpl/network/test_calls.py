@@ -201,12 +201,3 @@ def test_inference_shares_all_but_what_it_changes() -> None:
     assert {tensor.kind for tensor in changed} == {"map", "loss"}
     assert [str(tensor) for tensor in other.managed] == ["input", "conv", "lrn", "pool", "bare", "norm", "drop", "fc"]
     assert network.layers[0].forward.calls[0].function == "conv.forward" and len(network.steps) == 2 * network.depth
-
-
-def test_the_calls_of_a_mean_loss() -> None:
-    b = Builder("mean", (4, 3, 1, 1))
-    b.conv(1, 1)
-    b.mean_squared_error()
-    loss = b.build().layers[-1]
-    assert functions(loss.forward)[-1] == "mean_loss.forward"
-    assert loss.forward.calls[-1].arguments.keys() >= {"x", "targets", "losses", "error", "workspace"}

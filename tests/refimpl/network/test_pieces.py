@@ -7,14 +7,12 @@ import pytest
 
 from refimpl.backend import CopiesLate
 from refimpl.machine import MACHINES
-from refimpl.names.largest_batch import least_conceivable
 from refimpl.names.networks import build
 from refimpl.names.presets import setup
 from refimpl.network import Builder, Conventions, Network
 from refimpl.network.accounting import summary
 from refimpl.network.conventions import VDNN
 from refimpl.network.lean.logits import TOKENS
-from refimpl.network.seams import with_seams
 from refimpl.planner import Program, plan
 from tests.refimpl.backend.running import MACHINE, differing, trained, trainer
 from tests.refimpl.drawn_networks import CONVENTIONS
@@ -137,8 +135,3 @@ def test_a_gpus_model_times_it_as_the_calls_of_one_windows_logits_again_and_agai
         < MACHINES["v100"].seconds(call) / sum(map(MACHINES["v100"].seconds, call.timed_as[: len(call.timed_as) // 48]))
         < 49
     )
-
-
-def test_less_is_needed_by_the_logits() -> None:
-    plain, network = (least_conceivable(with_seams(build(name, 8))) for name in ("gpt2", "gpt2:pieces"))
-    assert plain - network > 1.3 * 2**30

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from refimpl.names.networks import build
 from refimpl.network import Builder
 from tests.refimpl.network.test_lean import pooled
 
@@ -22,13 +21,6 @@ def test_backward_reads_positions_and_dy_alone() -> None:
     other = network.trained_by("adamw", frozen=("conv1.*",))
     assert other.conventions.lean == ("positions",) and not other.layer("pool1").kept  # nothing is learnt below it
     assert not pooled().layer("pool1").kept
-
-
-def test_each_convention_of_a_paper_can_have_it() -> None:
-    for name in ("tiny-vgg:vdnnpp", "tiny-unet", "tiny-inception:superneurons"):
-        network = build(f"{name}:positions", 2)
-        assert network.name == f"{name}:positions"
-        assert any(layer.kept for layer in network.layers if layer.kind == "pool")
 
 
 def test_a_relu_has_no_backward_where_a_pooling_by_position_alone_reads_it() -> None:

@@ -33,6 +33,7 @@ from refimpl.studies.optimum.bound import lower_bound, single_step_bytes
 from refimpl.studies.optimum.exhaustive import exhaustive
 from refimpl.studies.program_file import ProgramFileError, document, read
 from refimpl.vdnn import VDNN_ALL
+from tests.matrix import some
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trained
 from tests.refimpl.drawn_networks import KINDS, OF_PAIRS, networks
@@ -76,7 +77,7 @@ ANY = st.one_of(
 
 
 @given(ANY)
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_every_call_reads_what_it_read(network: Network) -> None:
     reads_what_it_read(network)
 
@@ -148,7 +149,9 @@ def test_what_is_made_of_a_network_with_seams_is_made_of_the_whole_one() -> None
 # -- plans -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*PRESETS, *NEIGHBOURS])
+@pytest.mark.parametrize(
+    "name", some([*PRESETS, *NEIGHBOURS], "baseline", "vdnn-dyn", "superneurons", "accudnn", "combined")
+)
 def test_without_the_switch_no_step_is_cut(name: str) -> None:
     """A preset's program is of the network's own steps, instruction for instruction, whatever network it is given."""
     wanted = setup(name, {"effort": "20", "seams": "no"} if name == "combined" else None)
@@ -162,7 +165,7 @@ def test_without_the_switch_no_step_is_cut(name: str) -> None:
 
 
 @given(cases())
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_the_executor_and_the_planner_do_the_same(case: tuple[Network, Setup, list[int]]) -> None:
     network, wanted, budgets = case
     for nbytes in budgets:
@@ -171,7 +174,7 @@ def test_the_executor_and_the_planner_do_the_same(case: tuple[Network, Setup, li
 
 @pytest.mark.slow
 @given(cases())
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_bits_of_drawn_networks(case: tuple[Network, Setup, list[int]]) -> None:
     network, wanted, budgets = case
     bits(network, dataclasses.replace(wanted, seams=True), budgets)
@@ -185,7 +188,9 @@ NETWORKS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("preset", NETWORKS)
+@pytest.mark.parametrize(
+    "preset", some(NETWORKS, "vdnn-all", "vdnnpp-all", "superneurons", "accudnn", "combined", "dtr")
+)
 def test_training_comes_to_the_same_bits(preset: str) -> None:
     network = build(NETWORKS[preset], batch=4)
     whole = plan(network, setup("baseline"), MACHINE, 1 << 40)

@@ -28,13 +28,14 @@ from refimpl.report.figures import memory_curve
 from refimpl.report.memory_pictures import memory_picture
 from refimpl.slots.errors import PinnedDoesNotFit
 from refimpl.slots.setup import BASELINE
+from tests.matrix import diagonal
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import MACHINE, dense_network, differing, plain_training, trained, trainer
 from tests.refimpl.modules import least_bytes, least_plan
 from tests.refimpl.network.test_lean import drawn
 from tests.refimpl.plainly import draw_batch
 
-WAYS = pytest.mark.parametrize("way", [{}, {"optimiser": "adamw"}, {"clip": 0.1}, {"frozen": ("right.*",)}])
+WAYS: list[dict[str, object]] = [{}, {"optimiser": "adamw"}, {"clip": 0.1}, {"frozen": ("right.*",)}]
 
 
 def dense(**way: object) -> tuple[Network, Network]:
@@ -47,7 +48,7 @@ def program(policy: str = "vdnn-all") -> Program:
     return plan(dense()[1], setup(policy), MACHINE, 1 << 20)
 
 
-@WAYS
+@pytest.mark.parametrize("way", WAYS)
 def test_only_the_step_that_updates_a_state_uses_it(way: dict[str, object]) -> None:
     plain, network = dense(**way)
     states = {tensor.name for tensor in plain.resident if tensor.kind == "momentum"}
@@ -61,8 +62,9 @@ def test_only_the_step_that_updates_a_state_uses_it(way: dict[str, object]) -> N
     assert not {*network.inference().managed} & {*network.on_host}
 
 
-@WAYS
-@pytest.mark.parametrize("policy", ["baseline", "vdnn-all", "superneurons", "superneurons-recompute, seams=yes"])
+@pytest.mark.parametrize(
+    ("way", "policy"), diagonal(WAYS, ["vdnn-all", "superneurons", "superneurons-recompute, seams=yes", "baseline"])
+)
 def test_every_way_to_learn_comes_to_the_plain_bits(way: dict[str, object], policy: str) -> None:
     plain, network = dense(**way)
     made = plan(network, setup(policy), MACHINE, least_bytes(network, setup(policy), MACHINE))
@@ -74,7 +76,7 @@ def test_every_way_to_learn_comes_to_the_plain_bits(way: dict[str, object], poli
 
 @pytest.mark.slow
 @given(drawn(), st.booleans())
-@settings(max_examples=20)
+@settings(max_examples=8)
 def test_bits_of_drawn_networks(case: tuple[Network, Network, Setup], alone: bool) -> None:
     """Alone and with other words."""
     plain, others, wanted = case

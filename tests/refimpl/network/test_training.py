@@ -147,7 +147,7 @@ def by_reference(network: Network, state: Arrays, images: np.ndarray) -> np.ndar
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(networks(layers=8))
 def test_drawn_networks_train_as_pytorch_does(network: Network) -> None:
     """Any shape, any conventions; the calls are held to their word on the way."""
