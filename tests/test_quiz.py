@@ -22,6 +22,7 @@ import pytest
 
 import refimpl
 from refimpl.text import RefimplError
+from tests.matrix import some
 from tutorials import quiz
 
 TUTORIALS = Path(__file__).resolve().parent.parent / "tutorials"
@@ -64,6 +65,7 @@ def check(number, answer):
         print(f"{number}: right. {question['because']}")
     else:
         print(f"{number}: no; {question['wrong'][letter]}.")'''
+TWO = {"alexnet": (64, 128), "vgg19": (16, 32)}  #: networks, and batches that are drawn: planned once for all tests
 SCORE = 'print(f"{len(right)} of {len(questions)} right")'
 BOTTOM = """\
 A figure that you doubt is one call away: `refimpl plan`, `refimpl compare`, or a cell of the notebook that it is from.
@@ -172,34 +174,34 @@ def test_the_largest_figure_is_right_unless_another_one_is_near() -> None:
 
 
 @pytest.mark.slow
-def test_a_right_choice_is_the_planner_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quiz, "BATCHES", {"alexnet": (64, 128), "vgg16": (32, 64)})
-    for seed in range(3):
-        asked = quiz.prediction(quiz.adopted, random.Random(seed))
-        network, budget = planned_in(asked.question)
-        trial = refimpl.plan(network, "vdnn-dyn", "titan-x", budget).adopted
-        assert trial.setup == asked.right
+@pytest.mark.parametrize("seed", some(range(3), 0))
+def test_a_right_choice_is_the_planner_s(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quiz, "BATCHES", TWO)
+    asked = quiz.prediction(quiz.adopted, random.Random(seed))
+    network, budget = planned_in(asked.question)
+    trial = refimpl.plan(network, "vdnn-dyn", "titan-x", budget).adopted
+    assert trial.setup == asked.right
 
-        asked = quiz.prediction(quiz.fate, random.Random(seed))
-        network, _ = planned_in(asked.question)
-        (policy,) = re.findall("`(.*)`", asked.question)
-        fates = {map_.name: fate.name for map_, fate in refimpl.plan(network, policy, budget="64GiB").fates.items()}
-        (fate,) = (fate for fate in quiz.FATES if quiz.FATES[fate] in asked.question)
-        assert fates[asked.right] == fate and fate not in [fates[name] for name in asked.wrong]
+    asked = quiz.prediction(quiz.fate, random.Random(seed))
+    network, _ = planned_in(asked.question)
+    (policy,) = re.findall("`(.*)`", asked.question)
+    fates = {map_.name: fate.name for map_, fate in refimpl.plan(network, policy, budget="64GiB").fates.items()}
+    (fate,) = (fate for fate in quiz.FATES if quiz.FATES[fate] in asked.question)
+    assert fates[asked.right] == fate and fate not in [fates[name] for name in asked.wrong]
 
-        asked = quiz.prediction(quiz.largest_least_budget, random.Random(seed))
-        network, _ = planned_in(asked.question)
-        least = {name: refimpl.least_budget(network, name, machine="titan-x") for name in (asked.right, *asked.wrong)}
-        assert max(least, key=least.__getitem__) == asked.right
+    asked = quiz.prediction(quiz.largest_least_budget, random.Random(seed))
+    network, _ = planned_in(asked.question)
+    least = {name: refimpl.least_budget(network, name, machine="titan-x") for name in (asked.right, *asked.wrong)}
+    assert max(least, key=least.__getitem__) == asked.right
 
-        asked = quiz.prediction(quiz.smaller_budget, random.Random(seed))
-        network, before = planned_in(asked.question)
-        (after,) = re.findall(r"to (\d+ MiB)", asked.question)
-        slower = {}
-        for name in (asked.right, *asked.wrong):
-            plans = [refimpl.plan(network, name, "titan-x", given) for given in (before, after)]
-            slower[name] = plans[1].planned_seconds / plans[0].planned_seconds
-        assert max(slower, key=slower.__getitem__) == asked.right
+    asked = quiz.prediction(quiz.smaller_budget, random.Random(seed))
+    network, before = planned_in(asked.question)
+    (after,) = re.findall(r"to (\d+ MiB)", asked.question)
+    slower = {}
+    for name in (asked.right, *asked.wrong):
+        plans = [refimpl.plan(network, name, "titan-x", given) for given in (before, after)]
+        slower[name] = plans[1].planned_seconds / plans[0].planned_seconds
+    assert max(slower, key=slower.__getitem__) == asked.right
 
 
 def planned_in(question: str) -> tuple[Any, str]:
@@ -211,7 +213,7 @@ def planned_in(question: str) -> tuple[Any, str]:
 @pytest.fixture
 def class_of_two(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A folder with the papers of two students, about two networks."""
-    monkeypatch.setattr(quiz, "BATCHES", {"alexnet": (64, 128), "vgg19": (16, 32)})
+    monkeypatch.setattr(quiz, "BATCHES", TWO)
     (tmp_path / "names").write_text("\ufeffAda Lovelace\n\n  Grace/../Hopper \n", encoding="utf-8")
     quiz.main("--students", str(tmp_path / "names"), "--seed", "7", "--out", str(tmp_path / "class"))
     return tmp_path / "class"
@@ -271,7 +273,7 @@ def test_marks_of_papers_that_are_right_partial_broken_and_missing(class_of_two:
 
 
 def test_one_paper_for_everybody_is_marked_by_the_files_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(quiz, "BATCHES", {"alexnet": (64, 128), "vgg19": (16, 32)})
+    monkeypatch.setattr(quiz, "BATCHES", TWO)
     quiz.main("--out", str(tmp_path))
     (answers,) = answers_in(tmp_path).values()
     assert len(json.loads((tmp_path / "answers.json").read_text("utf-8"))["seed"]) == 16
@@ -299,9 +301,9 @@ def test_errors_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "out" / "answers.json").write_text('{"papers": {}}')
     with pytest.raises(RefimplError, match="has no paper"):
         quiz.main("--mark", str(tmp_path), *out)
-    for words in ((), ("--students", "nowhere", *out)):
-        ran = subprocess.run([sys.executable, "-m", "tutorials.quiz", *words], capture_output=True, text=True)
-        assert ran.returncode == 1 and ran.stderr.startswith("quiz: ") and ran.stderr.count("\n") == 1
+    words = ("--students", "nowhere", *out)
+    ran = subprocess.run([sys.executable, "-m", "tutorials.quiz", *words], capture_output=True, text=True)
+    assert ran.returncode == 1 and ran.stderr.startswith("quiz: ") and ran.stderr.count("\n") == 1
 
 
 if __name__ == "__main__":
