@@ -94,7 +94,6 @@ $(PAPERS:%=test-%): test-%: $(TEST)
 
 test-emulated: $(TEST) ## run every test that needs a GPU on an emulated one, every kernel from its PTX, and read its machine code
 	@$(SANITIZED) $(PY) $(PYTEST) --device emulated -m "gpu or emulated or ptx"
-	@$(SANITIZED) $(PY) -m tests.filled_cache pytest -q --device emulated tests/gpu -k "vdnnpp and not measured"
 
 # An environment for each Numba CUDA: make compilers COMPILERS=numba-cuda-mlir makes one of them alone.
 COMPILERS ?= numba-cuda numba-cuda-mlir numba

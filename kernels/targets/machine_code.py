@@ -142,18 +142,14 @@ def compile_kernel(kernel: Kernel, targets: Iterable[Target] = TARGETS) -> list[
     """Compile a kernel for each target.  Reading the source and finding its types, the slower half, is done once."""
     if problem := why_not():
         raise ToolchainError(problem)
-    options = dict(kernel.options)
-    max_registers = options.pop("max_registers", None)
     targets = tuple(targets)
     with collector_paused():
-        made = private.ptx_for(kernel.function, signature(kernel), targets, options)
-    return [_link(kernel.name, ptx, target, max_registers) for ptx, target in zip(made, targets, strict=True)]
+        made = private.ptx_for(kernel.function, signature(kernel), targets, kernel.options)
+    return [_link(kernel.name, ptx, target) for ptx, target in zip(made, targets, strict=True)]
 
 
-def _link(name: str, ptx: str, target: Target, max_registers: int | None) -> MachineCode:
+def _link(name: str, ptx: str, target: Target) -> MachineCode:
     options = [f"-arch=sm_{target[0]}{target[1]}", "-verbose", "-O3"]
-    if max_registers:
-        options.append(f"-maxrregcount={max_registers}")
     linker = nvjitlink.create(len(options), options)
     try:
         data = ptx.encode()

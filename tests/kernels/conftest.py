@@ -1,11 +1,13 @@
 """With `pytest --device emulated` every launch of the tests marked `ptx` is made twice, on the same numbers.
 
 Once by the CPU's compiler, and once from the kernel's PTX on the emulated GPU; the results are the same, bit for bit.
+The families choose the kernels that they would choose for arrays on a GPU.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -65,11 +67,14 @@ class Copies:
 
 
 @pytest.fixture(autouse=True)
-def by_way_of_ptx(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests import gpu_device
-
+def by_way_of_ptx(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
+    """Whether every launch is made from PTX, too."""
     if request.config.getoption("--device") != "emulated" or not request.node.get_closest_marker("ptx"):
+        yield False
         return
+    from tests import gpu_device
+    from tests.kernels.operations import as_on_a_gpu
+
     if (reason := gpu_device.start()) is not None:
         pytest.skip(reason)
     real = cpu.run
@@ -88,6 +93,8 @@ def by_way_of_ptx(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         assert emulated.findings() == []
 
     monkeypatch.setattr(cpu, "run", both)
+    with as_on_a_gpu():
+        yield True
 
 
 def compare(kernel: Kernel, ours: Any, theirs: Any, rounded: bool) -> None:

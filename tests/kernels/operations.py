@@ -9,19 +9,24 @@ The first generators draw awkward shapes: see `AWKWARD`.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
+from pkgutil import walk_packages
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
+import kernels.fast
 from kernels import pool_position, relu_sign
-from kernels.checks import reference
+from kernels.checks import arguments, reference
 from kernels.clip import PART
 from kernels.fast import attention, gemm, pool
 from kernels.rungs import module_of
+from kernels.targets import cpu
 
 #: Images, channels, height, width: a single number; many channels, and several blocks of an image; several chunks of a
 #: sum; one number more than a chunk; many images of few numbers.
@@ -657,6 +662,26 @@ class Numpy:
 
 
 PLAIN, FAST, NUMPY = Rung("plain"), Rung("fast"), Numpy()
+FAMILIES = [importlib.import_module(module.name) for module in walk_packages(kernels.fast.__path__, "kernels.fast.")]
+
+
+@contextlib.contextmanager
+def as_on_a_gpu() -> Iterator[None]:
+    """The families choose the kernels that they would choose for arrays on a GPU."""
+    with contextlib.ExitStack() as patches:
+        for module in FAMILIES:
+            for name in [name for name, one in vars(module).items() if one is arguments.place]:
+                patches.enter_context(mock.patch.object(module, name, lambda array: "gpu"))
+        yield
+
+
+@contextlib.contextmanager
+def with_other_vectors() -> Iterator[None]:
+    """The families choose the kernels of a processor that has AVX-512, if this one has not, or has not, if it has."""
+    has = cpu.has_avx512()
+    with mock.patch.object(cpu, "has_avx512", lambda: not has):
+        yield
+
 
 #: Outputs of those that read them before, or that are given more than the NumPy function reads.
 OUTPUTS = {

@@ -2,8 +2,8 @@
 
 Each case calls public functions on small arrays, with the threads forward, reversed and shuffled, and must give the
 same bits each time, close to what the fast code gives: the operations of `operations.py`, and by hand those that have
-several algorithms, or other kernels for other sizes.  `make test-fast` runs a few cases, `make test-emulated` all
-but those left to the campaign.  The last test makes sure that no kernel is left out.
+several algorithms, or other kernels for other sizes.  `make test-fast` runs a few cases, `make test-emulated` those
+whose kernels have a source of their own, `make matrix` the others.  The last test makes sure that none is left out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -22,10 +23,9 @@ import kernels
 from kernels import pool_position as plain_positions
 from kernels.checks.conv_shape import ConvShape
 from kernels.fast import attention, batchnorm, conv, gemm, pixel_softmax, pool, pool_position, softmax
-from kernels.fast.conv import grouped
 from kernels.targets import cpu
 from kernels.targets.launch import REGISTRY, bind
-from tests.kernels.operations import FAST, OPERATIONS, WITH_FAST_KERNELS, Draw
+from tests.kernels.operations import FAST, OPERATIONS, WITH_FAST_KERNELS, Draw, as_on_a_gpu, with_other_vectors
 
 Outputs = list[np.ndarray]
 CASES: dict[str, Callable[[], Outputs]] = {}
@@ -89,17 +89,6 @@ def large_gemm_case(algorithm: str, trans_a: bool, trans_b: bool) -> None:
 for name in ("split_fragments", "vector_rows"):
     for transposed in TRANSPOSITIONS:
         large_gemm_case(name, *transposed)
-
-# Each compiles kernels of its own for seconds, which are the source of other cases with other constants: a
-# transposition of A and one of B are met in the small tile, each alone; the large tile is met once.
-LEFT_TO_THE_CAMPAIGN = {
-    *(f"gemm-{rung}-{turned}" for rung in ("split_fragments", "vector_rows") for turned in ("tn", "nt")),
-    *(f"gemm-large-split_fragments-{turned}" for turned in ("nn", "tt", "tn")),
-    *(f"gemm-large-vector_rows-{turned}" for turned in ("nn", "tt", "tn", "nt")),
-    "conv-implicit_gemm-5", "depthwise-5-1", "depthwise-5-2", "pool-max-3-3-1-False",
-    "batchnorm_of_four_values_a_thread", "batchnorm_of_four_values_a_thread on a GPU",
-    "batchnorm_of_sixteen_values_a_thread on a GPU",
-}  # fmt: skip
 
 
 @case
@@ -285,20 +274,6 @@ def elsewhere(name: str, where: str, patch: Callable[[], Any]) -> None:
     CASES[f"{name} on a {where}"] = run
 
 
-@contextlib.contextmanager
-def as_on_a_gpu() -> Iterator[None]:
-    with contextlib.ExitStack() as patches:
-        by_place_of = ((module, "place_of") for module in (batchnorm, conv.implicit_gemm))
-        for module, function in (*((module, "place") for module in (pool, pool_position, grouped)), *by_place_of):
-            patches.enter_context(mock.patch.object(module, function, lambda array: "gpu"))
-        yield
-
-
-def with_other_vectors() -> Any:
-    has = cpu.has_avx512()
-    return mock.patch.object(cpu, "has_avx512", lambda: not has)
-
-
 for name in (
     "pool-max-2-2-2-False",
     "conv-direct-0",
@@ -316,15 +291,22 @@ for name in ("conv-vector_direct-0", "conv-vector_direct-3", *(n for n in CASES 
 # Tiles, sums of a block, and kernels that share nothing.  Each is compiled twice, unchecked and checked, which takes
 # seconds; unchecked, a kernel that leaves its shared array may compute the right numbers.  The other cases run with
 # `--device emulated`, where a fault of theirs is also seen in their PTX.
-IN_EVERY_RUN = {
-    "gemm-tiled-nn", "conv-direct-0", "dropout", "softmax_and_loss", "concat and join",
-}  # fmt: skip
+IN_EVERY_RUN = {"gemm-tiled-nn", "dropout", "softmax_and_loss"}
+
+#: Cases whose kernels are the same kernels, or the same source with other constants, as those of another case.
+ALIKE = re.compile("|".join((
+    r"gemm-(coalesced|register|double|tiled).*(tn|nt|tt)", r"gemm-skinny-t.", r"gemm-\w+-(tn|nt)(?<!skinny-nt)",
+    r"gemm-large-(split_fragments-(nn|tt|tn)|vector_rows-..)", r"conv-(?!implicit)\w+-[34]", r"conv-implicit_gemm-[35]",
+    r"(vector_direct-)?depthwise-[57]-.", r"vector_direct-depthwise-3-2", r"vector_direct-\d-\d",
+    r"vector_direct-.* on a .*", r"conv-vector_direct-3 on a .*", r"pool_position-3-1", r"pool-max-3-3-1-False",
+    r"batchnorm_of_four_values_a_thread", r"batchnorm_of_\w+ on a GPU",
+)))  # fmt: skip
 
 
 def run_in(name: str) -> Any:
     """The marks that say which run a case is part of."""
-    if name in LEFT_TO_THE_CAMPAIGN:
-        return pytest.mark.campaign
+    if ALIKE.fullmatch(name):
+        return pytest.mark.matrix
     return () if name in IN_EVERY_RUN else (pytest.mark.emulated, pytest.mark.slow)
 
 

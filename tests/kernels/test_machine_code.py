@@ -1,6 +1,6 @@
 """Kernels compiled for generations of GPUs, none of which need be here, and held to what they offer.
 
-`make test` compiles two kernels of the fastest rungs for the newest, `make test-emulated` all for each.
+`make test` compiles a kernel of the fastest rungs for the newest, `make test-emulated` one of each source.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import pkgutil
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +23,7 @@ from kernels.targets import machine_code
 from kernels.targets.launch import REGISTRY, Floats, Kernel
 from kernels.targets.machine_code import TARGETS, MachineCode, Target, ToolchainError, compile_kernel
 from kernels.targets.shim import cuda
-from tests.matrix import some
+from tests.matrix import more, some
 
 for module in pkgutil.walk_packages(kernels.__path__, "kernels."):
     import_module(module.name)
@@ -36,7 +36,8 @@ FASTEST = (
     "conv_filter_gradient_",
 )  # fmt: skip
 
-# Kernels that are launched where arrays are on the CPU, and nowhere else: one target shows that they are CUDA's, too.
+# Kernels that are launched where arrays are on the CPU, and nowhere else: one of each source, for one target, shows
+# that they are CUDA's, too.
 FOR_THE_CPU = re.compile(r"gemm_vector_rows_|gemm_skinny_rows_|conv_depthwise_|conv_vector_|\w+_by_(map|image)(_|$)")
 # Their sums fill a CPU's vector registers, more than a GPU's thread may have; nothing chooses them for a GPU.
 MAY_SPILL = re.compile(r"conv_vector_(depthwise_)?(sums|gradients)_")
@@ -48,8 +49,8 @@ pytestmark = pytest.mark.skipif(machine_code.why_not() is not None, reason=str(m
 needs_disassembler = pytest.mark.skipif(machine_code.find_nvdisasm() is None, reason="nvdisasm is not installed")
 
 
-def faults(kernel: Kernel, code: MachineCode) -> Iterator[str]:
-    """What a kernel's code for one target does that it should not."""
+def faults(kernel: Kernel, code: MachineCode, loop: bool = True) -> Iterator[str]:
+    """What a kernel's code for one target does that it should not; `loop`: in its hottest loop, too."""
     if code.uses_float64:
         yield "double precision: " + next(line.strip() for line in code.ptx.splitlines() if ".f64" in line)
     spills = code.stack_bytes or code.local_bytes or code.spill_bytes
@@ -61,7 +62,7 @@ def faults(kernel: Kernel, code: MachineCode) -> Iterator[str]:
         yield f"{code.registers} registers"
     if code.registers * kernel.threads > REGISTERS_OF_A_MULTIPROCESSOR:
         yield f"{code.registers} registers for each of {kernel.threads} threads"
-    if kernel.name.startswith(FASTEST) and machine_code.find_nvdisasm() is not None:
+    if loop and kernel.name.startswith(FASTEST) and machine_code.find_nvdisasm() is not None:
         yield from faults_of_the_inner_loop(kernel, code)
 
 
@@ -79,17 +80,38 @@ def faults_of_the_inner_loop(kernel: Kernel, code: MachineCode) -> Iterator[str]
         yield f"{loop.multiply_adds} multiply-adds and {loop.counts['LDS.128']} reads in a loop, not 64 and 4"
 
 
+def source(name: str) -> str:
+    """A kernel's name without its sizes and transpositions: kernels that differ in these alone have one source."""
+    return re.sub(r"\d|_[nt]{1,2}(?=_|$)", "", name)
+
+
+def is_first(kernel: Kernel) -> bool:
+    """Whether it is the first of its source."""
+    return kernel.name == next(name for name in NAMES if source(name) == source(kernel.name))
+
+
+def targets(kernel: Kernel) -> Sequence[Target]:
+    """The newest; of the fastest rungs' sources the oldest, too; of a CPU's kernels one of each source."""
+    if FOR_THE_CPU.match(kernel.name) and not is_first(kernel):
+        return ()
+    return TARGETS[::2] if kernel.name.startswith(FASTEST) and is_first(kernel) else TARGETS[-1:]
+
+
 @pytest.mark.emulated  # for half a minute of two cores: with all that compiles for GPUs
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
-def test_the_kernels_of_a_family_fit_old_and_new_gpus(family: str) -> None:
-    """Each kernel is compiled once, for the oldest target and the newest; one of the CPU's for the newest."""
-    kernels = [REGISTRY[name] for name in NAMES if REGISTRY[name].family == family]
+@pytest.mark.parametrize(("family", "chosen"), [
+    *((family, targets) for family in FAMILIES), *(more(family, lambda kernel: TARGETS[::2]) for family in FAMILIES),
+])  # fmt: skip
+def test_the_kernels_of_a_family_fit_old_and_new_gpus(
+    family: str, chosen: Callable[[Kernel], Sequence[Target]]
+) -> None:
+    """Each kernel is compiled once for its targets; `make matrix` has all kernels for the oldest and the newest."""
     found = [
         f"{kernel.name}, sm_{code.target[0]}{code.target[1]}: {fault}"
-        for kernel in kernels
-        for code in compile_kernel(kernel, TARGETS[-1:] if FOR_THE_CPU.match(kernel.name) else TARGETS[::2])
-        for fault in faults(kernel, code)
+        for kernel in (REGISTRY[name] for name in NAMES if REGISTRY[name].family == family)
+        if (wanted := chosen(kernel))
+        for code in compile_kernel(kernel, wanted)
+        for fault in faults(kernel, code, is_first(kernel))
     ]
     assert found == [], "\n".join(found)
 
@@ -158,8 +180,7 @@ def test_shared_memory_is_counted() -> None:
         cuda.syncthreads()
         x[t] = tile[1, np.uint32(63) - t] + np.float32(ints[0])
 
-    for target in TARGETS:
-        assert one(made(exchange), target).shared_bytes == 3 * 64 * 4 + 8 * 4
+    assert one(made(exchange)).shared_bytes == 3 * 64 * 4 + 8 * 4
 
 
 def test_a_run_time_index_into_a_local_array_shows_as_stack() -> None:
@@ -173,8 +194,7 @@ def test_a_run_time_index_into_a_local_array_shows_as_stack() -> None:
     assert one(made(pick)).stack_bytes >= 64 * 4
 
 
-@pytest.mark.parametrize("options", [{"max_registers": 32}, {"launch_bounds": (1024, 2)}], ids=lambda each: [*each][0])
-def test_too_few_registers_show_as_spills(options: dict[str, Any]) -> None:
+def test_too_few_registers_show_as_spills() -> None:
     def sums(x: Floats, y: Floats) -> None:
         values = cuda.local.array(64, np.float32)
         t = np.uint32(cuda.threadIdx.x)
@@ -184,7 +204,7 @@ def test_too_few_registers_show_as_spills(options: dict[str, Any]) -> None:
         for i in range(64):
             y[t + np.uint32(i) * np.uint32(64)] = values[63 - i]
 
-    free, bounded = one(made(sums)), one(made(sums, **options))
+    free, bounded = one(made(sums)), one(made(sums, launch_bounds=(1024, 2)))
     assert free.spill_bytes == 0 and free.registers > 64
     assert bounded.spill_bytes > 0 and bounded.registers <= 32
 
@@ -225,4 +245,4 @@ def test_ptx_that_the_linker_does_not_know_is_one_clear_error() -> None:
 
     newer = re.sub(r"\.version .*", ".version 99.0", one(made(nothing)).ptx)
     with pytest.raises(ToolchainError, match=r"kernel a_test: the linker refuses PTX 99\.0: .*of one CUDA release"):
-        machine_code._link("a_test", newer, (9, 0), None)
+        machine_code._link("a_test", newer, (9, 0))

@@ -9,8 +9,6 @@ import pytest
 
 from kernels import adamw
 
-pytestmark = pytest.mark.ptx
-
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)

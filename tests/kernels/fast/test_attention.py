@@ -11,8 +11,6 @@ from kernels.checks import reference
 from kernels.fast import attention
 from kernels.targets.launch import bind
 
-pytestmark = pytest.mark.ptx
-
 #: Images, heads, heads of keys and values, channels of a head, queries, keys, causal, one map.
 Case = tuple[int, int, int, int, int, int, bool, bool]
 CASES: tuple[Case, ...] = (

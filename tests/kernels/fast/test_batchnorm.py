@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from kernels.checks import reference
 from kernels.fast import batchnorm
 
-pytestmark = pytest.mark.ptx
-
 SHAPES = st.builds(
     lambda images, channels, maps: (images, channels, *maps),
     st.integers(1, 6),

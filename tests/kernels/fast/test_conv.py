@@ -26,8 +26,6 @@ from kernels.targets import cpu
 from kernels.targets.launch import bind, launch
 from tests.messages import raises_naming
 
-pytestmark = pytest.mark.ptx
-
 Array = np.ndarray
 
 # images, channels, height, width, filters, filter height, filter width, stride, pad[, groups[, dilation]]
@@ -46,6 +44,10 @@ AWKWARD = {
     "dilated groups": (2, 6, 13, 12, 8, 3, 3, (2, 1), (3, 2), 2, (3, 2)),
 }
 each_algorithm = pytest.mark.parametrize("algorithm", conv.ALGORITHMS)
+each_from_ptx = pytest.mark.parametrize(
+    "algorithm",
+    [name if name == "vector_direct" else pytest.param(name, marks=pytest.mark.ptx) for name in conv.ALGORITHMS],
+)
 each_pass = pytest.mark.parametrize("pass_", PASSES)
 
 SLICED = (3, 3, 17, 19, 9, 3, 3, (1, 1), (1, 1))  # all algorithms serve it; 969 terms in backward_filter's sums
@@ -114,7 +116,7 @@ def check_against_plain(pass_: str, shape: ConvShape, algorithm: str, seed: int 
 
 
 @each_pass
-@each_algorithm
+@each_from_ptx
 def test_awkward_shapes(algorithm: str, pass_: str) -> None:
     for case in AWKWARD.values():
         check_against_plain(pass_, shape_of(case), algorithm)
@@ -150,7 +152,7 @@ def test_any_shape(algorithm: str, pass_: str, shape: ConvShape, seed: int, imag
 
 
 @each_pass
-@each_algorithm
+@each_from_ptx
 def test_from_run_to_run_and_however_many_images_fit(algorithm: str, pass_: str) -> None:
     shape = shape_of(SLICED)
     inputs = inputs_of(pass_, shape, normal=True)
@@ -189,6 +191,7 @@ def test_no_tile_is_half_empty_and_no_core_idle_on_a_cpu() -> None:
     assert implicit_gemm.rows_on_cpu(128, 96, 100, 2) == 128
 
 
+@pytest.mark.ptx
 def test_partial_results_are_added_in_ascending_order() -> None:
     partials = np.random.default_rng(0).standard_normal((40, 300), dtype=np.float32)
     want, reverse = partials.cumsum(0)[-1], partials[::-1].cumsum(0)[-1]
@@ -250,6 +253,7 @@ def test_a_cpu_has_kernels_for_depthwise_filters_of_3_and_5(stride: int, side: i
     assert kernels_of(pass_, shape, "direct") == [name]
 
 
+@pytest.mark.ptx
 @each_pass
 def test_tiles_of_128_rows(pass_: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(implicit_gemm, "FEW_TILES", 0)

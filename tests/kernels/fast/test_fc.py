@@ -16,8 +16,6 @@ from kernels.fast import fc, gemm
 from kernels.targets.launch import bind
 from tests.messages import raises_naming
 
-pytestmark = pytest.mark.ptx
-
 
 def drawn(*shapes: tuple[int, ...]) -> list[np.ndarray]:
     rng = np.random.default_rng(sum(shapes, ()))

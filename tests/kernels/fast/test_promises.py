@@ -9,8 +9,6 @@ from kernels import drop_path
 from kernels.fast import join, layernorm, lrn
 from kernels.targets.launch import bind
 
-pytestmark = pytest.mark.ptx
-
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)

@@ -7,8 +7,6 @@ import pytest
 
 from kernels import rotary
 
-pytestmark = pytest.mark.ptx
-
 
 def drawn(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
