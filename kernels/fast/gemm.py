@@ -671,14 +671,8 @@ def gemm_skinny_rows_t(
     for i in range(16):
         for j in range(8):
             if row0 + row + i < m and column0 + column + j < n:
-                at_c = cuda.blockIdx.y * stride_c + cuda.blockIdx.z * stride_slice
-                put(
-                    C,
-                    np.uint32(at_c + (row0 + row + i) * ldc + column0 + column + j),
-                    alpha,
-                    total[column + j, row + i],
-                    beta,
-                )
+                at_c = cuda.blockIdx.y * stride_c + cuda.blockIdx.z * stride_slice + (row0 + row + i) * ldc
+                put(C, np.uint32(at_c + column0 + column + j), alpha, total[column + j, row + i], beta)
 
 
 @kernel(block=64)
@@ -748,14 +742,8 @@ def gemm_skinny_rows_n(
     for i in range(8):
         for j in range(16):
             if row0 + row + i < m and column0 + column + j < n:
-                at_c = cuda.blockIdx.y * stride_c + cuda.blockIdx.z * stride_slice
-                put(
-                    C,
-                    np.uint32(at_c + (row0 + row + i) * ldc + column0 + column + j),
-                    alpha,
-                    total[row + i, column + j],
-                    beta,
-                )
+                at_c = cuda.blockIdx.y * stride_c + cuda.blockIdx.z * stride_slice + (row0 + row + i) * ldc
+                put(C, np.uint32(at_c + column0 + column + j), alpha, total[row + i, column + j], beta)
 
 
 @kernel(block=256)

@@ -17,11 +17,9 @@ from kernels.targets import gpu
 from kernels.targets.shim import cuda
 from refimpl.backend import DeviceFailed, Trainer
 from refimpl.backend.cuda import CudaDevice, CudaReplay
-from refimpl.names import presets
-from refimpl.names.networks import build
 from refimpl.planner import COMPUTE, CopyIn, CopyOut, Launch, Program, Record, Wait
-from tests.refimpl.backend.running import MACHINE, small_program
-from tests.refimpl.modules import OffloadSome, PrefetchAhead, least_plan
+from tests.refimpl.backend.running import small_program
+from tests.refimpl.modules import OffloadSome, PrefetchAhead
 from tests.refimpl.plainly import draw_batch
 
 
@@ -70,15 +68,10 @@ def held() -> int:
     return int(driver.emulated_allocations() - driver.emulated_frees())
 
 
-@pytest.fixture(scope="module", params=["offload", "superneurons"])
-def program(request: pytest.FixtureRequest) -> Program:
-    """Maps that leave and return; or all of SuperNeurons in the least memory: evictions, fetches, rebuilds."""
-    if request.param == "offload":
-        return small_program(offload=OffloadSome(), prefetch=PrefetchAhead(2))
-    made = least_plan(build("tiny-resnet:superneurons", 4), presets.superneurons(recompute="memory-centric"), MACHINE)
-    counts = made.counts
-    assert counts.evicted_bytes > 0 and counts.on_demand_bytes > 0 and counts.recomputed_layers > 0
-    return made
+@pytest.fixture(scope="module")
+def program() -> Program:
+    """Maps that leave and return."""
+    return small_program(offload=OffloadSome(), prefetch=PrefetchAhead(2))
 
 
 @pytest.fixture

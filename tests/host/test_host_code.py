@@ -1,9 +1,8 @@
 """What the real host code, Numba's, cuda.core's and ours, tells the driver.
 
-The tests themselves are beside this file: `launches.py`, `backend_calls.py` (whole programs) and
-`compressed_maps.py`.  They run in a process of their own, which finds the emulated GPU's driver where it looks for
-libcuda, as it is: no kernel is translated, a launch computes nothing, and every call is noted
-(`kernels/targets/emulated/journal.h`).
+The tests themselves are beside this file: `launches.py` and `backend_calls.py` (a whole program).  They run in a
+process of their own, which finds the emulated GPU's driver where it looks for libcuda, as it is: no kernel is
+translated, a launch computes nothing, and every call is noted (`kernels/targets/emulated/journal.h`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from kernels.targets import emulated, machine_code
 from kernels.targets.emulated import c_compiler
 
 HERE = Path(__file__).parent
-TESTS = [HERE / f"{name}.py" for name in ("launches", "backend_calls", "compressed_maps")]
+TESTS = [HERE / f"{name}.py" for name in ("launches", "backend_calls")]
 WHY_NOT = emulated.why_not() or machine_code.why_not()
 
 

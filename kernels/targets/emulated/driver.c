@@ -257,7 +257,7 @@ Result cuEventQuery(Event *event) {
 Result cuEventSynchronize(Event *event) {
     Result r;
     slow();
-    LOCKED(event_waits++, r = usable(event, "waited for by the host"), r = r ? r : event->record ? until(event->record) : status());
+    LOCKED(r = usable(event, "waited for by the host"), r = r ? r : event->record ? until(event->record) : status());
     return r;
 }
 /* On the model's clock; known once everything that was given before is done. */

@@ -20,7 +20,7 @@ typedef struct { /* a launch */
 
 static Note notes[NOTES];
 static Record records[RECORDS];
-static long noted, launches, allocations, frees, created, event_waits; /* created: streams and events */
+static long noted, launches, allocations, frees, created; /* created: streams and events */
 static int books;
 static volatile int slowness;            /* microseconds that a launch and a synchronisation take */
 static char layout[MOST_PARAMETERS + 1]; /* bytes of each parameter of the launches to come, as digits */
@@ -45,7 +45,6 @@ long emulated_launches(void) { return launches; }
 long emulated_allocations(void) { return allocations; }
 long emulated_frees(void) { return frees; }
 long emulated_created(void) { return created; }
-long emulated_event_waits(void) { return event_waits; } /* of the host */
 long emulated_noted(void) { return noted; }
 const Note *emulated_note(long number) { return &notes[number % NOTES]; }
 const Record *emulated_record(long number) { return &records[number % RECORDS]; }

@@ -153,15 +153,15 @@ def entries(cache: Path) -> list[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", [flip, Path.unlink, lambda path: path.write_bytes(b""), becomes_a_folder])
 def test_a_damaged_entry_is_compiled_again_and_that_is_said_once(
-    cache: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], Any]
+    cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Each of its files, in another way."""
+    damages: list[Callable[[Path], Any]] = [flip, Path.unlink, lambda path: path.write_bytes(b""), becomes_a_folder]
     assert fills(3) and capsys.readouterr().err == ""
     (entry,) = entries(cache)
     names = sorted(path.relative_to(entry) for path in entry.rglob("*") if path.is_file())
-    assert len(names) == 4
-    for name in names:
+    for name, damage in zip(names, damages, strict=True):
         damage(entry / name)
         assert fills(3)
         assert build.intact(entry) and entries(cache) == [entry]

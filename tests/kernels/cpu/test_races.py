@@ -68,16 +68,6 @@ def test_an_unknown_order_is_refused() -> None:
         pass
 
 
-@kernel(block=(8, 4))
-def no_barrier_after_filling(x: Floats, y: Floats, n: int) -> None:
-    tile = cuda.shared.array((4, 8), np.float32)
-    tx = cuda.threadIdx.x
-    ty = cuda.threadIdx.y
-    tile[ty, tx] = x[ty * 8 + tx]
-    y[ty * 8 + tx] = tile[3 - ty, 7 - tx]
-    cuda.syncthreads()
-
-
 @kernel(block=8)
 def no_barrier_at_the_end_of_a_loop(x: Floats, y: Floats, n: int) -> None:
     part = cuda.shared.array(8, np.float32)
@@ -113,13 +103,6 @@ def adds_to_what_others_read(x: Floats, y: Floats, n: int) -> None:
     cuda.syncthreads()
     y[t] = part[0]
     part[7 - t] += np.float32(1)
-
-
-@kernel(block=8)
-def all_write_the_same_slot(x: Floats, y: Floats, n: int) -> None:
-    slot = cuda.shared.array(1, np.float32)
-    slot[0] = x[cuda.threadIdx.x]
-    y[cuda.threadIdx.x] = np.float32(n)
 
 
 @device
@@ -162,11 +145,9 @@ def each_its_own_slot(x: Floats, y: Floats, n: int) -> None:
 @pytest.mark.parametrize(
     ("made", "found"),
     [
-        (no_barrier_after_filling, "tile[ty, tx]: thread (0, 2, 0) writes what thread (7, 1, 0) read"),
         (no_barrier_at_the_end_of_a_loop, "part[t]: thread (0, 0, 0) writes what thread (7, 0, 0) read"),
         (no_barrier_before_a_loop, "part[t + half]: thread (0, 0, 0) reads what thread (4, 0, 0) wrote"),
         (adds_to_what_others_read, "part[7 - t]: thread (7, 0, 0) writes what thread (0, 0, 0) read"),
-        (all_write_the_same_slot, "slot[0]: thread (1, 0, 0) writes what thread (0, 0, 0) wrote"),
         (helper_reads_too_early, "values[t // 2]: thread (1, 0, 0) reads what thread (0, 0, 0) wrote"),
     ],
 )
@@ -204,18 +185,3 @@ def test_what_a_barrier_separates_is_no_race() -> None:
     with cpu.checked():
         launch(transpose_and_scale, (2, 2), matrix, turned, 7, 13, 0.5)
     np.testing.assert_array_equal(turned, matrix.T * np.float32(0.5) + 1)
-
-
-@kernel(block=8)
-def second_name(x: Floats) -> None:
-    part = cuda.shared.array(8, np.float32)
-    other = part
-    other[cuda.threadIdx.x] = x[cuda.threadIdx.x]
-
-
-def test_a_shared_array_with_two_names_is_refused() -> None:
-    with (
-        cpu.checked(),
-        raises_naming(cpu.UnsupportedKernel, "other[threadIdx_x]"),
-    ):
-        launch(second_name, 1, np.zeros(8, np.float32))

@@ -13,7 +13,7 @@ import pytest
 
 from kernels.checks.arguments import KernelError
 from kernels.targets.cpu import threads
-from kernels.targets.launch import bind, ceil_div, launch
+from kernels.targets.launch import ceil_div, launch
 from tests.kernels.cpu.sample_kernels import block_sums, make_filler
 from tests.messages import raises_naming
 
@@ -98,25 +98,6 @@ def test_blocks_run_on_all_threads_give_the_same_bits() -> None:
         launch(block_sums, y.size, x, y, x.size)
         results.append(y)
     assert all(np.array_equal(results[0], other) for other in results)
-
-
-def test_bound_launches_run_when_told() -> None:
-    x, y = np.ones(150, np.float32), np.zeros(3, np.float32)
-    bound = bind(launch, block_sums, 3, x, y, 150)
-    assert (y == 0).all()
-    for one in bound:
-        one.run(None)
-    np.testing.assert_array_equal(y, [64, 64, 22])
-
-
-def test_wrong_arguments_are_refused_before_anything_runs() -> None:
-    x = np.zeros(32, np.float32)
-    with raises_naming(KernelError, "block_sums", 3, 2):
-        launch(block_sums, 1, x, x)
-    with raises_naming(KernelError, "block_sums", "x", "float32", "float64"):
-        launch(block_sums, 1, np.zeros(3), x, 3)
-    with raises_naming(KernelError, "(0, 1, 1)", "block_sums"):
-        launch(block_sums, 0, x, x, 3)
 
 
 def test_an_array_that_cannot_be_written_is_refused() -> None:

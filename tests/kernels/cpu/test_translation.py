@@ -33,21 +33,6 @@ def early_return(x: Floats, y: Ints, n: int) -> None:
 
 
 @kernel(block=32)
-def uniform_branch(x: Floats, y: Floats, n: int) -> None:
-    s = cuda.shared.array(32, np.float32)
-    t = cuda.threadIdx.x
-    rounds = n
-    if n > 2:
-        rounds = 2
-    while rounds > 0:
-        s[t] = x[t]
-        cuda.syncthreads()
-        y[t] = s[31 - t] + np.float32(rounds)
-        cuda.syncthreads()
-        rounds -= 1
-
-
-@kernel(block=32)
 def high_half(x: Ints, y: Ints) -> None:
     i = cuda.grid(1)
     product = np.uint64(np.uint32(x[i])) * np.uint64(np.uint32(0xD2511F53))
@@ -76,12 +61,6 @@ def test_block_sums_match_the_twin_in_every_order() -> None:
         np.testing.assert_array_equal(got, expected)
 
 
-def test_a_branch_that_is_the_same_for_all_threads_may_decide_how_often_they_meet() -> None:
-    x, y = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)
-    launch(uniform_branch, 1, x, y, 5)
-    np.testing.assert_array_equal(y, x[::-1] + 1)
-
-
 LOWEST = np.float32(-np.inf)
 
 
@@ -103,16 +82,6 @@ def test_a_kernel_may_use_any_name_and_infinity() -> None:
         with mode:
             launch(awkward_names, 1, x, y, 2, 5)
         np.testing.assert_array_equal(y, [6, 7, 8, 9, 10, 11, 12, 12])
-
-
-def test_types_are_inferred_only_where_a_variable_is_kept_across_a_barrier(monkeypatch: pytest.MonkeyPatch) -> None:
-    def infer(*_: Any) -> None:
-        raise AssertionError("types are inferred")
-
-    monkeypatch.setattr(source, "infer_types", infer)
-    cpu.source_of(block_sums)
-    with raises_naming(AssertionError, "types"):
-        cpu.source_of(block_sums, checked=True)  # every variable varies
 
 
 def test_the_garbage_collector_is_as_it_was_after_a_compilation() -> None:

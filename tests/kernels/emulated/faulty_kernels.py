@@ -1,4 +1,4 @@
-"""Kernels with a fault each, as they are made every day, and what the emulated GPU should say of them.
+"""Kernels with a fault each, one of each way to be wrong, and what the emulated GPU should say of them.
 
 Unless it says otherwise, a kernel is given x and y of 256 numbers each and n = 250, in a launch of 4 blocks of 64.
 """
@@ -47,69 +47,15 @@ def one_thread_too_many(x: Any, y: Any, n: int) -> None:
         y[i] = x[i]
 
 
-@fault("outside of every array", grid=5)
-def no_bound_check(x: Any, y: Any, n: int) -> None:
-    i = cuda.grid(1)
-    y[i] = x[i]
-
-
-@fault("outside of every array", n=256)
-def neighbour_to_the_right(x: Any, y: Any, n: int) -> None:
-    i = cuda.grid(1)
-    if i < n:
-        y[i] = x[i] + x[i + 1]
-
-
 @fault("outside of every array", n=256)
 def neighbour_to_the_left_as_unsigned(x: Any, y: Any, n: int) -> None:
     i = np.uint32(cuda.grid(1))
     y[i] = x[np.uint32(i - np.uint32(1))]
 
 
-@fault("outside of every array")
-def stride_of_the_block_twice(x: Any, y: Any, n: int) -> None:
-    i = cuda.blockIdx.x * cuda.blockDim.x * 2 + cuda.threadIdx.x
-    y[i] = x[i]
-
-
-@fault("outside of every array", block=(16, 16), grid=(1, 1), shape=(8, 32))
-def axes_swapped(x: Any, y: Any, n: int) -> None:
-    i, j = cuda.grid(2)
-    if i < 8 and j < 32:
-        y[np.uint32(j), np.uint32(i)] = x[np.uint32(i), np.uint32(j)]
-
-
-@fault("outside of every array", grid=1)
-def row_length_for_row_count(x: Any, y: Any, n: int) -> None:
-    i = cuda.grid(1)
-    y[i * 32] = x[i]
-
-
-@fault("outside of every array", grid=1)
-def loop_over_one_more(x: Any, y: Any, n: int) -> None:
-    total = np.float32(0)
-    for k in range(257):
-        total += x[np.uint32(k)]
-    y[cuda.threadIdx.x] = total
-
-
-@fault("outside of every array")
-def vector_of_the_wrong_length(x: Any, y: Any, n: int) -> None:
-    i = cuda.grid(1)
-    for k in range(4):
-        y[np.uint32(4 * i + k)] = x[np.uint32(i)]
-
-
 @fault("outside of every array", grid=1, block=1)
 def far_away(x: Any, y: Any, n: int) -> None:
     y[np.int64(n) << 20] = x[0]
-
-
-@fault("outside of every array", shape=200, n=256)
-def length_of_another_array(x: Any, y: Any, n: int) -> None:
-    i = cuda.grid(1)
-    if i < n:
-        y[np.uint32(i)] = x[np.uint32(i)]
 
 
 # -- shared and local memory -------------------------------------------------------------------------------------------
@@ -124,24 +70,6 @@ def shared_write_past_the_end(x: Any, y: Any, n: int) -> None:
     y[t] = s[t + 1]
 
 
-@fault("outside of the array", grid=1)
-def shared_read_past_the_end(x: Any, y: Any, n: int) -> None:
-    s = cuda.shared.array(64, np.float32)
-    t = cuda.threadIdx.x
-    s[t] = x[t]
-    cuda.syncthreads()
-    y[t] = s[t + 1]
-
-
-@fault("outside of the array", grid=1)
-def shared_array_for_another_block(x: Any, y: Any, n: int) -> None:
-    s = cuda.shared.array(32, np.float32)
-    t = cuda.threadIdx.x
-    s[t] = x[t]
-    cuda.syncthreads()
-    y[t] = s[t]
-
-
 @fault("outside of the array", grid=1, block=7)
 def shared_bytes_past_the_end(x: Any, y: Any, n: int) -> None:
     s = cuda.shared.array(6, np.uint8)
@@ -149,15 +77,6 @@ def shared_bytes_past_the_end(x: Any, y: Any, n: int) -> None:
     s[t] = t
     cuda.syncthreads()
     y[t] = s[t]
-
-
-@fault("outside of the array", grid=1, block=(8, 8))
-def shared_columns_swapped(x: Any, y: Any, n: int) -> None:
-    s = cuda.shared.array((4, 16), np.float32)
-    i, j = cuda.threadIdx.x, cuda.threadIdx.y
-    s[np.uint32(i), np.uint32(j)] = x[i * 8 + j]
-    cuda.syncthreads()
-    y[i * 8 + j] = s[np.uint32(i), np.uint32(j)]
 
 
 @fault("no thread of the block has written", grid=1)
@@ -169,49 +88,12 @@ def halo_not_loaded(x: Any, y: Any, n: int) -> None:
     y[t] = s[t] + s[t + 2]
 
 
-@fault("no thread of the block has written")
-def ragged_end_not_filled(x: Any, y: Any, n: int) -> None:
-    s = cuda.shared.array(64, np.float32)
-    t = cuda.threadIdx.x
-    i = cuda.grid(1)
-    if i < n:
-        s[t] = x[i]
-    cuda.syncthreads()
-    y[i] = s[63 - t]
-
-
-@fault("no thread of the block has written", grid=1)
-def sum_not_set_to_zero(x: Any, y: Any, n: int) -> None:
-    s = cuda.shared.array(64, np.float32)
-    t = cuda.threadIdx.x
-    s[t] += x[t]
-    y[t] = s[t]
-
-
 @fault("local arrays", grid=1, block=32)
 def local_array_too_short(x: Any, y: Any, n: int) -> None:
     a = cuda.local.array(8, np.float32)
     for k in range(8):
         a[k] = x[k]
     y[cuda.threadIdx.x] = a[np.uint32(n) % np.uint32(9) + np.uint32(1)]
-
-
-@fault("local array that the thread has not written", grid=1)
-def local_array_not_filled(x: Any, y: Any, n: int) -> None:
-    a = cuda.local.array(8, np.float32)
-    t = cuda.threadIdx.x
-    for k in range(n % 8):
-        a[k] = x[t + k]
-    y[t] = a[0] + a[n % 8]
-
-
-@fault("local array that the thread has not written", grid=1)
-def local_sums_not_set_to_zero(x: Any, y: Any, n: int) -> None:
-    total = cuda.local.array(2, np.float32)
-    t = cuda.threadIdx.x
-    for k in range(n % 64):
-        total[k % 2] += x[k]
-    y[t] = total[0] * total[1]
 
 
 # -- barriers ----------------------------------------------------------------------------------------------------------
@@ -235,14 +117,6 @@ def return_before_a_barrier(x: Any, y: Any, n: int) -> None:
 
 
 @fault("barrier that not all threads", grid=1)
-def loop_of_different_length(x: Any, y: Any, n: int) -> None:
-    t = cuda.threadIdx.x
-    for _ in range(1 + t // 32):
-        cuda.syncthreads()
-    y[t] = x[t]
-
-
-@fault("barrier that not all threads", grid=1)
 def two_barriers_for_one(x: Any, y: Any, n: int) -> None:
     t = cuda.threadIdx.x
     if t < 32:
@@ -256,14 +130,6 @@ def two_barriers_for_one(x: Any, y: Any, n: int) -> None:
 
 
 # -- races within a block ----------------------------------------------------------------------------------------------
-
-
-@fault("", grid=1)
-def no_barrier_between_write_and_read(x: Any, y: Any, n: int) -> None:
-    s = cuda.shared.array(64, np.float32)
-    t = cuda.threadIdx.x
-    s[t] = x[t]
-    y[t] = s[63 - t]
 
 
 @fault("race", grid=1)
@@ -293,41 +159,10 @@ def reduction_without_barriers(x: Any, y: Any, n: int) -> None:
         y[0] = s[0]
 
 
-@fault("race", grid=1)
-def all_write_one_word(x: Any, y: Any, n: int) -> None:
-    s = cuda.shared.array(1, np.float32)
-    t = cuda.threadIdx.x
-    s[0] = x[t]
-    cuda.syncthreads()
-    y[t] = s[0]
-
-
-@fault("race", grid=1)
-def reversed_in_place(x: Any, y: Any, n: int) -> None:
-    t = cuda.threadIdx.x
-    value = x[63 - t]
-    x[t] = value
-
-
 @fault("race", grid=1, block=(8, 8))
 def transposed_in_place(x: Any, y: Any, n: int) -> None:
     i, j = cuda.threadIdx.x, cuda.threadIdx.y
     x[i * 8 + j] = x[j * 8 + i]
-
-
-@fault("race", grid=1)
-def prefix_sum_without_a_copy(x: Any, y: Any, n: int) -> None:
-    t = cuda.threadIdx.x
-    y[t] = x[t]
-    cuda.syncthreads()
-    if t > 0:
-        y[t] += y[t - 1]
-
-
-@fault("race", grid=1)
-def index_that_is_not_one_to_one(x: Any, y: Any, n: int) -> None:
-    t = cuda.threadIdx.x
-    y[t // 2] = x[t]
 
 
 # -- races between blocks ----------------------------------------------------------------------------------------------
@@ -342,24 +177,6 @@ def block_number_forgotten(x: Any, y: Any, n: int) -> None:
 def histogram_without_atomics(x: Any, y: Any, n: int) -> None:
     i = cuda.grid(1)
     y[i % 16] += np.float32(1)
-
-
-@fault("race", block=1)
-def sum_into_one_number(x: Any, y: Any, n: int) -> None:
-    y[0] += x[cuda.blockIdx.x]
-
-
-@fault("race", n=255)
-def stencil_in_place(x: Any, y: Any, n: int) -> None:
-    i = cuda.grid(1)
-    if i < n:
-        x[i] = x[i + 1]
-
-
-@fault("race")
-def tiles_that_overlap(x: Any, y: Any, n: int) -> None:
-    i = cuda.blockIdx.x * 60 + cuda.threadIdx.x
-    y[i] = x[i]
 
 
 @fault("race")

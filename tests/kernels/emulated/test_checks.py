@@ -13,6 +13,7 @@ from kernels.targets.emulated.ptx import Instruction, parse
 from kernels.targets.private import described, ptx_of
 from kernels.targets.shim import cuda
 from tests.kernels.emulated.faulty_kernels import FAULTS, Fault
+from tests.matrix import more
 
 pytestmark = pytest.mark.emulated
 
@@ -47,22 +48,15 @@ def of(fault: Fault) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "fault", [fault for fault in FAULTS if fault.kernel.__name__ in FIRST], ids=lambda f: f.kernel.__name__
+    "fault",
+    [fault if fault.kernel.__name__ in FIRST else more(fault) for fault in FAULTS],
+    ids=lambda fault: fault.kernel.__name__,
 )
 def test_a_faulty_kernel_is_noticed(fault: Fault) -> None:
     (finding,) = of(fault)
-    assert fault.says in finding
-    assert f"kernel {fault.kernel.__name__}, emulated/faulty_kernels.py:" in finding
-    assert "block (" in finding and "thread (" in finding
-
-
-@pytest.mark.campaign
-def test_forty_faulty_kernels_are_noticed() -> None:
-    missed = [
-        f"{fault.kernel.__name__}: {told}" for fault in FAULTS if not (told := of(fault)) or fault.says not in told[0]
-    ]
-    print(f"{len(FAULTS) - len(missed)} of {len(FAULTS)} faulty kernels noticed")
-    assert len(FAULTS) >= 40 and missed == []
+    assert fault.says in finding and f"kernel {fault.kernel.__name__}" in finding
+    if fault.kernel.__name__ in FIRST:
+        assert "emulated/faulty_kernels.py:" in finding and "block (" in finding and "thread (" in finding
 
 
 def test_an_array_within_an_arena_ends_where_it_ends() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from kernels.targets.emulated import unwritten
 from kernels.targets.private import ptx_of
 from kernels.targets.shim import cuda
 from tests.kernels.emulated.test_checks import found
+from tests.matrix import more, some
 
 pytestmark = pytest.mark.emulated
 
@@ -67,35 +68,12 @@ def index_of_run_time(x: Any, y: Any, n: int) -> None:
     y[i] = a[np.uint32(n + i) % np.uint32(16)]
 
 
-def sum_without_a_start(x: Any, y: Any, n: int) -> None:
-    total = cuda.local.array(2, np.float64)
-    i = cuda.grid(1)
-    for k in range(n % 64):
-        total[0] += x[i + k]
-    y[i] = total[0]
-
-
-def many(x: Any, y: Any, n: int) -> None:
-    a = cuda.local.array(2000, np.int64)
-    i = cuda.grid(1)
-    for k in range(n):
-        a[k] = k
-    y[i] = a[n + i]
-
-
 def decides(x: Any, y: Any, n: int) -> None:
     seen = cuda.local.array(2, np.bool_)
     i = cuda.grid(1)
     seen[n & 1] = True
     if seen[(n + 1) & 1]:
         y[i] = x[i]
-
-
-def index(x: Any, y: Any, n: int) -> None:
-    at = cuda.local.array((2, 2), np.int32)
-    i = cuda.grid(1)
-    at[0, n & 1] = i
-    y[i] = x[at[1, 0] & 255]
 
 
 def complex_half(x: Any, y: Any, n: int) -> None:
@@ -169,19 +147,31 @@ def in_recursion(x: Any, y: Any, n: int) -> None:
 
 
 FAULTY = (
-    never_written, last_one_forgotten, index_of_run_time, sum_without_a_start, many, decides, index, complex_half,
-    field_of_a_record, to_other_threads, before_a_barrier, new_in_each_turn, in_a_function, in_recursion,
+    never_written, last_one_forgotten, index_of_run_time, decides, complex_half, field_of_a_record, to_other_threads,
+    before_a_barrier, new_in_each_turn, in_a_function, in_recursion,
 )  # fmt: skip
 
 
 #: How Numba compiles: arrays in registers where that can be, or all in local memory, with generic addresses.
-WAYS = pytest.mark.parametrize(
-    "options", [{}, pytest.param({"opt": False}, marks=pytest.mark.slow)], ids=["optimised", "as_written"]
-)
+AS_WRITTEN = {"opt": False}
 
 
-@WAYS
-@pytest.mark.parametrize("function", FAULTY, ids=lambda function: function.__name__)
+def ways(functions: Sequence[Any], in_every_run: Collection[Any], not_optimised: Collection[Any]) -> Any:
+    """Each function as it is compiled in both ways: some in every run, some where the GPU is emulated."""
+    return pytest.mark.parametrize(
+        ("function", "options"),
+        [
+            *((one, {}) if one in in_every_run else pytest.param(one, {}, marks=pytest.mark.slow) for one in functions),
+            *(
+                pytest.param(one, AS_WRITTEN, marks=pytest.mark.slow) if one in not_optimised else more(one, AS_WRITTEN)
+                for one in functions
+            ),
+        ],
+        ids=lambda given: getattr(given, "__name__", "as_written" if given else "optimised"),
+    )
+
+
+@ways(FAULTY, (index_of_run_time, before_a_barrier, in_a_function), (never_written, field_of_a_record, in_recursion))
 def test_a_read_before_a_write_is_noticed(function: Any, options: dict[str, Any]) -> None:
     (finding,), _ = launched(function, 250, **options)
     assert SAYS in finding and finding.startswith(f"kernel {function.__name__}, emulated/test_unwritten.py:")
@@ -226,27 +216,6 @@ def read_after_a_test(x: Any, y: Any, n: int) -> None:
             y[i] += 1
 
 
-def bytes_beside_each_other(x: Any, y: Any, n: int) -> None:
-    a = cuda.local.array(8, np.uint8)
-    i = cuda.grid(1)
-    for k in range(3):
-        a[k] = i + k
-    y[i] = a[0] + a[1] * a[2]
-
-
-def read_in_no_turn(x: Any, y: Any, n: int) -> None:
-    limit = cuda.local.array(2, np.float32)
-    i = cuda.grid(1)
-    turns = n & i & 7
-    if turns:
-        limit[0] = x[3]
-    for k in range(turns):
-        if limit[0] > 2:
-            y[i] += x[i + k]
-        else:
-            y[i] *= x[i + k]
-
-
 def grows(x: Any, y: Any, n: int) -> None:
     stack = cuda.local.array(64, np.int64)
     i = cuda.grid(1)
@@ -274,13 +243,11 @@ def kept_over_a_barrier(x: Any, y: Any, n: int) -> None:
 
 
 RIGHT = (
-    written_in_a_branch_and_read_in_one, read_after_a_test, bytes_beside_each_other, read_in_no_turn, grows,
-    kept_over_a_barrier,
+    written_in_a_branch_and_read_in_one, read_after_a_test, grows, kept_over_a_barrier,
 )  # fmt: skip
 
 
-@WAYS
-@pytest.mark.parametrize("function", RIGHT, ids=lambda function: function.__name__)
+@ways(RIGHT, (grows, kept_over_a_barrier), (read_after_a_test,))
 def test_nothing_is_said_where_what_is_read_is_written(function: Any, options: dict[str, Any]) -> None:
     told, result = launched(function, 250, **options)
     assert told == []
@@ -308,7 +275,9 @@ def ptx_with_and_without(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> tup
 
 
 @pytest.mark.parametrize(
-    "kernel", [gemm.gemm_register_2d, bias.conv_bias_gradient, lrn.lrn_backward], ids=lambda kernel: kernel.name
+    "kernel",
+    some([gemm.gemm_register_2d, bias.conv_bias_gradient, lrn.lrn_backward], lrn.lrn_backward),
+    ids=lambda kernel: kernel.name,
 )
 def test_our_kernels_read_nothing_that_is_not_written(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiler has shown it: what it makes of them has the same bytes as without the check."""
@@ -318,7 +287,7 @@ def test_our_kernels_read_nothing_that_is_not_written(kernel: Kernel, monkeypatc
 
 @pytest.mark.campaign
 def test_none_of_our_kernels_reads_what_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.kernels.test_plain import FAMILIES  # which imports every kernel
+    from tests.kernels.operations import FAMILIES  # which imports every kernel
 
     assert FAMILIES
     differ, arrays = [], 0
