@@ -62,19 +62,12 @@ def test_all_papers_in_one_run(refimpl: Command, wrong: Wrong, monkeypatch: pyte
     said = refimpl("reproduce", "all")
     assert said.status == 0
     lines = said.out.splitlines()
-    for title in ("One: published beside ours", "Two: published beside ours", "Published figures, met and missed"):
-        assert title in lines
-    summary = [line.split() for line in lines[lines.index("Published figures, met and missed") :]]
-    assert ["One", "1", "1", "0", "1", "0.0%", "0", "–"] in summary
-    assert ["Two", "1", "0", "1", "1", "30.0%", "0", "–"] in summary
-    assert ["all", "2", "1", "1", "2", "15.0%", "0", "–"] in summary
+    assert {"One: published beside ours", "Two: published beside ours", "Published figures, met and missed"} < {*lines}
+    assert ["all", "2", "1", "1", "2", "15.0%", "0", "–"] in [line.split() for line in lines]
     document = json.loads(refimpl("reproduce", "all", "--json").out)
     assert [paper["paper"] for paper in document["papers"]] == ["one", "two"]
     assert [len(paper["published"]) for paper in document["papers"]] == [1, 1]
-    assert document["summary"][-1] == {
-        "name": "all", "figures": 2, "met": 1, "missed": 1,
-        "bytes_figures": 2, "bytes_apart": pytest.approx(0.15), "time_figures": 0, "time_apart": None,
-    }  # fmt: skip
+    assert document["summary"][-1].items() >= {"name": "all", "figures": 2, "met": 1, "missed": 1}.items()
     (tmp_path / "docs").mkdir()
     page = tmp_path / "docs" / "fidelity.md"
     page.write_text("before\n<!-- begin reproduce all -->\nold\n<!-- end reproduce all -->\nafter\n", encoding="utf-8")

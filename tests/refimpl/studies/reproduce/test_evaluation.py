@@ -50,16 +50,13 @@ def test_more_than_is_met_from_there_on() -> None:
     assert [row[1] for row in table.rows] == ["> 60 ms"] * 3
     assert [row[5] for row in table.rows] == ["missed", "met", "met"]
     assert table.note.splitlines()[0] == "met: above the published figure where that has a >."
-    both = published_table("Paper", [Reproduced(wait, 70, ""), Reproduced(Published("x", 1, "", "P", "y"), 1, "")])
-    assert both.note.splitlines()[0] == "met: within 2%; above the published figure where that has a >."
 
 
 def test_what_is_published_as_enough_is_met_by_less() -> None:
     """It is close from above, and at any distance from below; a loss of 0 may be negative."""
     memory = Published("from 24 GB", 8, "GB", "P", "a figure", at_most=True)
     table = published_table("Paper", [Reproduced(memory, ours, "") for ours in (3.0, 8.1, 8.3)])
-    assert [row[1] for row in table.rows] == ["≤ 8 GB"] * 3
-    assert [row[5] for row in table.rows] == ["met", "met", "missed"]
+    assert [(row[1], row[5]) for row in table.rows] == [("≤ 8 GB", said) for said in ("met", "met", "missed")]
     assert table.note.splitlines()[0] == "met: within 2%; at or below it where it has a ≤."
     loss = Published("accuracy lost", 0, "%", "P", "a figure", 0.5, at_most=True, of="counts")
     assert [Reproduced(loss, ours, "").met for ours in (-2.0, 0.5, 0.6)] == [True, True, False]

@@ -33,7 +33,6 @@ from refimpl.studies.transformers.outcomes import (
     fastest,
     outcomes,
     questions,
-    setup_of,
 )
 from refimpl.studies.transformers.probability_maps import (
     PROBABILITIES_AGAIN,
@@ -66,21 +65,6 @@ def test_an_outcome_for_each_policy_and_budget_and_one_with_the_largest_batch(fo
     assert {one["batch"] for one in found if one["share"] is not None} == {64}
     given = budgets("tiny-gpt", 64, MACHINE, [0.2, 0.6])
     assert all(one["budget_bytes"] == given[one["share"]] for one in found if one["share"] is not None)
-
-
-def test_an_outcome_is_what_its_program_says(found: list[Row]) -> None:
-    network = network_of("tiny-gpt", 64)
-    floor = refimpl.plan(network, "baseline", MACHINE).planned_seconds
-    for policy, share in (("per block", 0.6), ("vdnn-dyn", 0.6), ("superneurons", 0.2)):
-        (one,) = of(found, policy=policy, share=share)
-        program = refimpl.plan(network, setup(setup_of(policy)), MACHINE, one["budget_bytes"])
-        assert one["slow_down"] == pytest.approx(program.planned_seconds / floor)
-        assert one["again"] == program.counts.recomputed_layers and one["peak_bytes"] == program.peak_bytes
-        counts = program.counts
-        assert policy != "superneurons" or counts.evicted_bytes
-        assert moved(one) == (
-            counts.offloaded_bytes + counts.prefetched_bytes + counts.on_demand_bytes + counts.evicted_bytes
-        )
 
 
 def test_what_users_know_fits_less_and_nothing_kept_is_slow(found: list[Row]) -> None:

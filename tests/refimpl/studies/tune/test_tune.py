@@ -33,22 +33,16 @@ def document(refimpl: Command, *more: Any) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_the_document(refimpl: Command) -> None:
+    """What its numbers are, tests/refimpl/studies/tune/test_tuning.py asks."""
     found = document(refimpl, "--workers", "2,1000", "--network", "1GB/s,latency=0.001,overlap=no")
     assert set(found) >= FIELDS
     assert found["simulated"] is True and found["objective"] == "cluster" and found["policy"] == "accudnn"
-    assert set(found["baselines"]) == set(found["ratios"]) == set(found["gains"])
     best = next(one for one in found["curve"] if one["batch"] == found["optimal_batch"])
-    assert best["images_a_second"] == found["images_a_second"] == pytest.approx(best["batch"] / best["seconds"])
-    wide = found["baselines"]["network-wide"]
-    assert found["ratios"]["network-wide"] == found["optimal_batch"] / wide["batch"]
-    assert found["gains"]["network-wide"] == pytest.approx(found["images_a_second"] / wide["images_a_second"])
     few, many = found["cluster"]
     assert few["simulated"] is True and (few["workers"], many["workers"]) == (2, 1000)
     nbytes = build("tiny-vgg", 1).parameter_count * 4
     assert few["gradient_bytes"] == nbytes and few["reduce_seconds"] == pytest.approx(nbytes / 1e9 + 2e-3)
     assert few["wire_bytes"] == 2 * nbytes
-    assert few["seconds"] == pytest.approx(best["seconds"] + few["reduce_seconds"])
-    assert few["images_a_second"] == pytest.approx(2 * best["batch"] / few["seconds"])
     assert many["scaling"] < few["scaling"] < 1 and many["learning"]["global_batch"] == 1000 * best["batch"]
 
 
