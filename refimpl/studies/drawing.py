@@ -1,4 +1,4 @@
-"""Shared by the evaluations' pictures: bars in groups, and points beside named rows."""
+"""Shared by the evaluations' pictures: colours, and bars in groups."""
 
 from __future__ import annotations
 
@@ -56,13 +56,4 @@ def grouped_bars(
     axes.set_xticks(range(len(groups)), groups, fontsize=8)
     axes.tick_params(axis="x", length=0)
     style.grid(axes, "y")
-    return places
-
-
-def named(axes: Axes, names: Sequence[str]) -> dict[str, float]:
-    """The vertical axis names rows, the first on top: name → its place."""
-    places = {name: -float(place) for place, name in enumerate(names)}
-    axes.set_yticks([*places.values()], [*places], fontsize=9)
-    axes.set_ylim(-len(names) + 0.4, 0.6)
-    style.named_rows(axes)
     return places

@@ -12,8 +12,7 @@ from refimpl.cli.terminal import print_json, say, show_table, waiting
 from refimpl.names import presets
 from refimpl.names.presets import NEIGHBOURS, PRESETS
 from refimpl.points.many_plans import Row
-from refimpl.studies.challenge.entry import EntryQuestion, entered
-from refimpl.studies.challenge.entry_file import beats, prove, save
+from refimpl.studies.challenge.entry import EntryQuestion, beats, entered, prove, save
 from refimpl.studies.challenge.point_set import ChallengePoint, as_json, drawn, printed, version
 from refimpl.studies.challenge.score import MOST, Score, by_network, plain, score, table
 from refimpl.studies.grid.many_points import add as add_many_points

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from refimpl.points.many_plans import Row
 from refimpl.report.tables import Column, Table, percent
-from refimpl.studies.challenge.entry_file import beats
+from refimpl.studies.challenge.entry import beats
 from refimpl.studies.challenge.point_set import ChallengePoint, as_json, version
 
 MOST = 10.0  #: times slower: what a point counts that does not fit, and the most that any point counts

@@ -24,9 +24,8 @@ from refimpl.studies.grid.grid import StudyError, point_of, points
 from refimpl.studies.grid.many_points import add as add_many_points
 from refimpl.studies.grid.many_points import planned
 from refimpl.studies.grid.over_budget import Curves
-from refimpl.studies.grid.rows import BOUND, CUT, GridPoint, fault, may_cut, moved, network_of
+from refimpl.studies.grid.rows import BOUND, CUT, GridPoint, fault, may_cut, moved, network_of, of_papers
 from refimpl.studies.optimum.bound import silent_solver
-from refimpl.studies.optimum.setups import of_papers
 from refimpl.text import closest, counted, harmless, size, toml_tables
 
 PRODUCT = ("networks", "setups", "machines", "budgets", "batches")  #: keys of a study's file, each a list

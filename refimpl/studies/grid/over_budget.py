@@ -14,9 +14,8 @@ from refimpl.network.seams import with_seams
 from refimpl.planner.heading import heading
 from refimpl.points.many_plans import Row, RowsError
 from refimpl.report.tables import Column, Table
-from refimpl.studies.grid.rows import BOUND, may_cut, network_of
+from refimpl.studies.grid.rows import BOUND, may_cut, network_of, of_papers
 from refimpl.studies.optimum.bound import single_step_bytes, steps_of
-from refimpl.studies.optimum.setups import of_papers
 from refimpl.text import counted, size
 
 if TYPE_CHECKING:  # drawing takes a second to import

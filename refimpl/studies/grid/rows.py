@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from math import inf
 from time import process_time
 from typing import NamedTuple
@@ -32,10 +32,9 @@ from refimpl.names.presets import PRESETS
 from refimpl.names.presets import setup as setup_named
 from refimpl.network import Network
 from refimpl.network.seams import with_seams
-from refimpl.planner import DoesNotFit, Program, Setup, plan
+from refimpl.planner import DoesNotFit, Program, Search, Setup, plan
 from refimpl.points.many_plans import Row
 from refimpl.studies.optimum.bound import lower_bound, single_step_bytes, steps_of
-from refimpl.studies.optimum.setups import of_papers
 from refimpl.text import RefimplError, harmless, shown, size
 
 #: Field → what it is.  Bytes are whole numbers, times are seconds by the machine's model.
@@ -327,3 +326,26 @@ def bytes_of(budget: str, network: Network, machine: Machine, least: int | None)
     if found[2]:
         return int(least * float(found[2]))
     return least + int(max(0, needed_by_baseline(network, machine) - least) * float(found[1] or 0) / 100)
+
+
+class Named(NamedTuple):
+    """A setup of a paper."""
+
+    paper: str
+    name: str  #: which no other setup has
+    setup: Setup
+
+
+@cache
+def of_papers() -> dict[str, Named]:
+    """Name → setup, paper by paper."""
+    found = (Named(paper, name_of(setup), setup) for paper, setups in papers().items() for setup in setups)
+    return {named.name: named for named in found}
+
+
+def name_of(setup: Setup) -> str:
+    """A setup's name, with the modules of the slots in which setups of one preset differ."""
+    if isinstance(setup, Search):
+        return setup.name
+    named = [f"{slot}={setup.shown(slot)}" for slot in ("recompute", "algorithms") if f"{slot}=" not in setup.name]
+    return ", ".join([setup.name, *(text for text in named if not text.endswith("=none"))])

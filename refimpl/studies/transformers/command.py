@@ -14,16 +14,20 @@ from refimpl.studies.grid.many_points import planned
 from refimpl.studies.grid.rows import network_of
 from refimpl.studies.reproduce.evaluation import to_json
 from refimpl.studies.transformers.block_bytes import block_maps, probabilities
-from refimpl.studies.transformers.outcome_tables import (
+from refimpl.studies.transformers.outcomes import (
+    EFFORT,
+    MACHINES,
+    NETWORKS,
     block_table,
     fastest_table,
     largest_table,
     mean_table,
+    outcomes,
     probabilities_table,
+    questions,
     slow_down_table,
     traffic_table,
 )
-from refimpl.studies.transformers.outcomes import EFFORT, MACHINES, NETWORKS, outcomes, questions
 from refimpl.studies.transformers.probability_maps import HAVE_MAPS, SHARES, SHOWN, compared, maps_table, setups
 
 SMALL = ("gpt2",), ("rtx-4090",)  #: networks and machines where none are named

@@ -30,13 +30,12 @@ from refimpl.combined.fixed import FixedAddresses
 from refimpl.combined.papers import ACCUDNN
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, BestFit
-from refimpl.names import presets
 from refimpl.names.largest_batch import attempt, unlimited, unlimited_baseline
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import Context, Program, Setup, plan
 from refimpl.report.tables import Column, Table, in_units, plain
-from refimpl.slots.baseline import LayerWise, NoPrefetch
+from refimpl.slots.baseline import NoPrefetch
 from refimpl.slots.questions import BoundPrefetch, Prefetch
 from refimpl.studies.reproduce.accudnn.accuracy import TABLE as ACCURACY_TABLE
 from refimpl.studies.reproduce.accudnn.accuracy import accuracy
@@ -45,7 +44,7 @@ from refimpl.studies.reproduce.pictures import Datum, Marks
 from refimpl.studies.reproduce.published import Figures, Found, Published, Reproduced, Watch
 from refimpl.studies.tune import caffe
 from refimpl.studies.tune.cluster import Cluster
-from refimpl.studies.tune.tuning import Tuned, tune
+from refimpl.studies.tune.tuning import LAYER_WISE, Tuned, tune
 from refimpl.superneurons import Ahead
 from refimpl.text import duration, size
 from refimpl.vdnn import WINDOW
@@ -82,7 +81,7 @@ def network_wide(network: Network, machine: Machine) -> int:
 
 def layer_wise(network: Network, machine: Machine) -> int:
     """Bytes where every tensor is released after its last use."""
-    return unlimited(network, presets.baseline(liveness=LayerWise()), machine).peak_bytes
+    return unlimited(network, LAYER_WISE, machine).peak_bytes
 
 
 def as_caffe(network: Network, machine: Machine, bvlc: bool) -> int:

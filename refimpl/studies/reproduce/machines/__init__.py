@@ -2,6 +2,5 @@
 far the model is off.
 
 `networks.csv` has whole networks and `convolutions.csv` single ones, in milliseconds.  `independent` predicts them,
-`measured_networks` builds the networks that the zoo does not have.  `memory.csv` has MiB, and
-`measured_memory` counts ours.
+`measured_networks` builds the networks that the zoo does not have.  `memory.csv` has MiB.
 """

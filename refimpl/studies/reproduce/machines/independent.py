@@ -140,11 +140,6 @@ def rows_of(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
-def signed(share: float) -> str:
-    """`+8%`"""
-    return f"{share:+.0%}".replace("-0%", "+0%")
-
-
 def _times(row: dict[str, str], parts: Sequence[str]) -> tuple[tuple[str, float], ...]:
     return tuple((part, float(row[part])) for part in parts if row[part])
 

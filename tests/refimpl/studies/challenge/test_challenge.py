@@ -16,8 +16,7 @@ from refimpl import cli
 from refimpl.importing import own_code
 from refimpl.points.many_plans import Row, read
 from refimpl.studies.challenge import command, point_set
-from refimpl.studies.challenge.entry import EntryError, EntryQuestion, entered, limited
-from refimpl.studies.challenge.entry_file import prove, save
+from refimpl.studies.challenge.entry import EntryError, EntryQuestion, entered, limited, prove, save
 from refimpl.studies.challenge.point_set import BestKnown, ChallengePoint, drawn, printed
 from refimpl.studies.challenge.score import MOST, factor, score
 from refimpl.studies.grid.grid import study

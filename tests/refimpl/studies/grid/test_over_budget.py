@@ -27,8 +27,7 @@ from refimpl.studies.grid.over_budget import (
     round_ticks,
     with_smaller,
 )
-from refimpl.studies.grid.rows import GridPoint
-from refimpl.studies.optimum.setups import of_papers
+from refimpl.studies.grid.rows import GridPoint, of_papers
 from tests.messages import lacks, raises_naming
 from tests.refimpl.cli.said import Command, Wrong
 

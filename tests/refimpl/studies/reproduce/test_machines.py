@@ -14,7 +14,7 @@ import pytest
 from refimpl.cli import main
 from refimpl.machine import MACHINES
 from refimpl.names.largest_batch import unlimited_baseline
-from refimpl.studies.reproduce.machines import figures, independent, measured_memory
+from refimpl.studies.reproduce.machines import figures, independent
 from refimpl.studies.reproduce.machines.figures import (
     PAGES,
     PARTS,
@@ -108,11 +108,11 @@ def test_a_line_has_the_whole_of_a_row() -> None:
 
 def test_memory_is_beside_both_accountings(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = independent.rows_of("memory.csv")
-    assert len(rows) == 26 and {row["source"] for row in rows} == {*measured_memory.SOURCES}
+    assert len(rows) == 26 and {row["source"] for row in rows} == {*figures.MEMORY_SOURCES}
     assert {row["network"] for row in rows} <= {*RESNETS, "caffenet", "vgg16", "vgg19"}
-    monkeypatch.setattr(measured_memory, "rows_of", lambda name: rows[:1])
-    (caffenet,) = measured_memory.memory_rows()
-    whole = unlimited_baseline(benchmarked("caffenet", 10, False), measured_memory.TITAN_X).peak_bytes
+    monkeypatch.setattr(figures, "rows_of", lambda name: rows[:1])
+    (caffenet,) = figures.memory_rows()
+    whole = unlimited_baseline(benchmarked("caffenet", 10, False), figures.TITAN_X).peak_bytes
     assert caffenet.network_wide == whole + CONTEXT_BYTES >= caffenet.layer_wise and caffenet.measured == 430 << 20
 
 

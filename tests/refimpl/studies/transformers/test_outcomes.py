@@ -16,23 +16,21 @@ from refimpl.points.many_plans import Row
 from refimpl.studies.grid.grid import study
 from refimpl.studies.grid.rows import moved, network_of
 from refimpl.studies.transformers import command
-from refimpl.studies.transformers.outcome_tables import (
-    fastest_table,
-    largest_cell,
-    largest_table,
-    mean_table,
-    of,
-    slow_down_table,
-    traffic_table,
-)
 from refimpl.studies.transformers.outcomes import (
     POLICIES,
     SHARES,
     Question,
     budgets,
     fastest,
+    fastest_table,
+    largest_cell,
+    largest_table,
+    mean_table,
+    of,
     outcomes,
     questions,
+    slow_down_table,
+    traffic_table,
 )
 from refimpl.studies.transformers.probability_maps import (
     PROBABILITIES_AGAIN,
