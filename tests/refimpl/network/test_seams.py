@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
+from contextlib import suppress
 from copy import copy
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +28,7 @@ from refimpl.planner import DoesNotFit, Program, Setup, SetupError, plan
 from refimpl.report.json import plan_json
 from refimpl.report.page.document import document as page_document
 from refimpl.report.tables import steps_table
+from refimpl.slots.setup import BASELINE
 from refimpl.studies.challenge.entry import EntryError, proved_plan
 from refimpl.studies.grid.rows import GridPoint, fingerprint, row
 from refimpl.studies.optimum.bound import lower_bound, single_step_bytes
@@ -38,7 +40,7 @@ from tests.messages import raises_naming
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trained
 from tests.refimpl.drawn_networks import KINDS, OF_PAIRS, networks
 from tests.refimpl.modules import instructions_of, least_bytes
-from tests.refimpl.test_executor import bits, cases, compare
+from tests.refimpl.test_executor import cases, compare, learnt
 
 SEAMS = {"seams": "yes"}
 
@@ -177,7 +179,11 @@ def test_the_executor_and_the_planner_do_the_same(case: tuple[Network, Setup, li
 @settings(max_examples=10)
 def test_bits_of_drawn_networks(case: tuple[Network, Setup, list[int]]) -> None:
     network, wanted, budgets = case
-    bits(network, dataclasses.replace(wanted, seams=True), budgets)
+    wanted, expected = dataclasses.replace(wanted, seams=True), learnt(network, BASELINE, 1 << 20)
+    for nbytes in budgets:
+        with suppress(DoesNotFit):
+            assert learnt(network, wanted, nbytes) == expected
+            plan(network, wanted, MACHINE, nbytes).verify()
 
 
 #: Preset → a network with the conventions that it was published for.
