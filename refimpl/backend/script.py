@@ -442,7 +442,7 @@ class _Writer:
                         return f"{what} reads {name}"
                     before = self._called(used, awaited)
                     found = f"{what} writes {name}" + f" over {before}" * (name != before)
-        return found
+        return found or "join: results are copied out after this"
 
     def _called(self, use: Use, work: Any) -> str:
         """The name of the bytes that a piece of work uses."""
