@@ -92,10 +92,10 @@ class PossibleMachines:
         factors = self.network if call.collective else self.kernel(kernel_of(call, choice), call.choosable)
         return self.machine.seconds(call, choice) * factors
 
-    def of_program(self, seconds: MachineSeconds) -> MachineSeconds:
+    def of_program(self, seconds: Any) -> MachineSeconds:
         """A whole program's seconds, with what its addresses change; programs that do the same work differ in none."""
-        factors = self.program(crc32(seconds.tobytes()))
-        return seconds * factors
+        found: MachineSeconds = seconds * self.program(crc32(seconds.tobytes()))
+        return found
 
     def copy_seconds(self, nbytes: int, direction: Literal["out", "in"], tier: str = HOST) -> MachineSeconds:
         return self.machine.copy_seconds(nbytes, direction, tier) * self.link
@@ -124,7 +124,7 @@ def possible_seconds(
     clocks = Clocks(len(streams), machines.ring.shares_link)
     for _ in timed(instructions, clocks, machines, driver_calls):
         pass
-    return machines.of_program(np.asarray(clocks.end))
+    return machines.of_program(clocks.end)
 
 
 def interval(values: MachineSeconds) -> tuple[float, float]:

@@ -130,6 +130,6 @@ def test_one_process_and_then_two_train_as_plain_pytorch_does(tmp_path: Path) ->
         program = program_of(refimpl.networks.from_torch(module.train(), shape, keeps="pytorch-cpu"), "superneurons")
         plans.append(tmp_path / f"{type(module).__name__}.json")
         plans[-1].write_text(json.dumps(program.decisions()), encoding="utf-8")
-    words = [RANKS.replace("SMALL", SMALL), plans[0], tmp_path / "store", *plans[1:]]
+    words: list[str | Path] = [RANKS.replace("SMALL", SMALL), plans[0], tmp_path / "store", *plans[1:]]
     found = subprocess.run([sys.executable, "-c", *words], cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert found.stdout == "alike alike ", found.stderr[-2000:]
