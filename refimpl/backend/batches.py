@@ -25,7 +25,10 @@ def checked_batch(network: Network, images: Any, labels: Any, whole: bool) -> li
         whole: whether they are a whole batch; otherwise any number of images will do.
     """
     inputs = _several("images", images, len(network.inputs), f"inputs of {network.name}")
-    found = [checked_input(network, one, whole, x) for one, x in zip(inputs, network.inputs, strict=True)]
+    found = [
+        (checked_tokens if x.dtype == "int32" else checked_images)(network, one, whole, x)
+        for one, x in zip(inputs, network.inputs, strict=True)
+    ]
     if len({len(one) for one in found}) > 1:
         counts = " and ".join(str(len(one)) for one in found)
         raise BatchError(f"there are {counts} {network.example}s; give as many to each input")
@@ -46,11 +49,6 @@ def _several(what: str, given: Any, count: int, of: str) -> Sequence[Any]:
     return given
 
 
-def checked_input(network: Network, given: Any, whole: bool, x: Tensor) -> np.ndarray:
-    """Images or tokens as this input takes them: `whole` batches, or any number of images."""
-    return checked_tokens(network, given, whole, x) if x.dtype == "int32" else checked_images(network, given, whole, x)
-
-
 def checked_tokens(network: Network, tokens: Any, whole: bool, x: Tensor) -> np.ndarray:
     """Windows of tokens, int32, each a word that every embedding knows which reads this input."""
     given, wanted, words = np.asarray(tokens), x.shape, network.words(x)
@@ -67,10 +65,9 @@ def checked_tokens(network: Network, tokens: Any, whole: bool, x: Tensor) -> np.
     return given.astype(np.int32)
 
 
-def checked_images(network: Network, images: Any, whole: bool, x: Tensor | None = None) -> np.ndarray:
-    """Images as an input of this network takes them (None: the first): `whole` batches, or any number of images."""
-    given, x = np.asarray(images), x or network.input
-    wanted = x.shape
+def checked_images(network: Network, images: Any, whole: bool, x: Tensor) -> np.ndarray:
+    """Images as this input takes them: `whole` batches, or any number of images."""
+    given, wanted = np.asarray(images), x.shape
     short = plain_shape(wanted)
     if len(short) <= given.ndim < len(wanted):  # rows of numbers are maps of 1×1
         given = given.reshape(given.shape + (1,) * (len(wanted) - given.ndim))
@@ -118,10 +115,9 @@ def plain_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[:end]
 
 
-def checked_labels(network: Network, labels: Any, count: int, output: Output | None = None) -> np.ndarray:
+def checked_labels(network: Network, labels: Any, count: int, output: Output) -> np.ndarray:
     """One class number an image or a pixel, as int32; or targets, float32."""
     given = np.asarray(labels)
-    output = output or network.output
     if output.loss.target == "number":
         return _checked_targets(output, given, count)
     if output.loss.target == "pixel":

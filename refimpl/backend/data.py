@@ -124,21 +124,20 @@ def shuffled(count: int, epoch: int, seed: int) -> np.ndarray:
     return order
 
 
-def digits(seed: int = 0, target: Target = "image", share: float | None = None) -> Data:
+def digits(target: Target = "image", share: float | None = None) -> Data:
     """1,797 handwritten digits of 1×8×8, from scikit-learn; numbers from 0 to 1.
 
-    `seed` draws the test images, a `share` of all (None: one in five).
-
+    A `share` of all is for testing (None: one in five).
     As labels a pixel every pixel of at least half the ink has its image's digit, and the others have 10; as targets
     the images themselves are to be computed again.
     """
     images, labels = _digits()
     if target == "number":
-        return arrays(images, targets=images, seed=seed, share=share)
+        return arrays(images, targets=images, share=share)
     if target == "pixel":
         every = np.where(images[:, 0] >= 0.5, labels[:, None, None], 10)
-        return arrays(images, every, classes=11, seed=seed, share=share)
-    return arrays(images, labels, classes=10, seed=seed, share=share)
+        return arrays(images, every, classes=11, share=share)
+    return arrays(images, labels, classes=10, share=share)
 
 
 @lru_cache(maxsize=1)
@@ -157,13 +156,12 @@ def arrays(
     test_images: Any = None,
     test_labels: Any = None,
     classes: int | None = None,
-    seed: int = 0,
     targets: Any = None,
     test_targets: Any = None,
     ignore_index: int = IGNORED,
     share: float | None = None,
 ) -> Data:
-    """Data from arrays, checked.  Without test images one in five is kept for testing, drawn by `seed`.
+    """Data from arrays, checked.  Without test images one in five is drawn and kept for testing.
 
     Args:
         images: (images, channels, height, width), or rows of numbers.
@@ -171,7 +169,6 @@ def arrays(
         test_images: images that are not trained on.
         test_labels: their labels.
         classes: labels are 0 … classes - 1 (None: up to the largest that there is).
-        seed: draws the test images.
         targets: instead of labels, numbers that the network is to compute, of any shape.
         test_targets: those of the test images.
         ignore_index: the label of a pixel that does not count; it becomes `IGNORED`.
@@ -190,7 +187,7 @@ def arrays(
     if (test_images is None) != (test_labels is None):
         raise DataError(f"test images and test {what} come together: give both, or neither")
     if test_images is None:
-        trained, tested = held_back(len(images), seed, share)
+        trained, tested = held_back(len(images), share)
         images, test_images = images[trained], images[tested]
         labels, test_labels = labels[trained], labels[tested]
     else:
@@ -219,12 +216,12 @@ def _check_share(share: float | None) -> None:
         raise DataError(f"a share of {share:g} of the images cannot be kept for testing; give one between 0 and 1")
 
 
-def held_back(images: int, seed: int, share: float | None = None) -> tuple[np.ndarray, np.ndarray]:
+def held_back(images: int, share: float | None = None) -> tuple[np.ndarray, np.ndarray]:
     """The numbers of the images to train on, and of those to test with: a share of all (None: one in five)."""
     _check_share(share)
     if images < 2:
         raise DataError("one image cannot be split; give at least 2, or test images of their own")
-    order = np.random.default_rng(seed).permutation(images)
+    order = np.random.default_rng(0).permutation(images)
     count = images // TESTED if share is None else round(images * share)
     tested, trained = np.split(order, [min(max(1, count), images - 1)])
     return trained, tested
@@ -321,12 +318,11 @@ NUMBERS = ("classes", "ignore_index")  #: those that are one whole number each
 SAVE = "numpy.savez(path, images=…, labels=…)"
 
 
-def load_npz(path: str | Path, seed: int = 0, validation: str | Path | float | None = None) -> Data:
+def load_npz(path: str | Path, validation: str | Path | float | None = None) -> Data:
     """Data from a file that `numpy.savez(path, images=…, labels=…)` wrote; see `KEYS` and `arrays`.
 
     Args:
         path: the file.
-        seed: draws the test images where the file has none.
         validation: a file whose images are the test images, or the share of the images that they are (None: those of
             the file, or else one in five).
     """
@@ -339,7 +335,7 @@ def load_npz(path: str | Path, seed: int = 0, validation: str | Path | float | N
         names = {f"test_{name}": name for name in ("images", "labels", "targets") if name in other}
         found |= {test: other[name] for test, name in names.items()}
     try:
-        return arrays(**found, seed=seed, share=share)
+        return arrays(**found, share=share)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
 

@@ -56,7 +56,7 @@ def named_npz(network: Network, path: str | Path, validation: str | Path | float
         tested = _checked(network, tests, f"{path}, {TEST}…")
     else:
         try:
-            trained_ones, tested_ones = held_back(len(inputs[0]), seed=0, share=share)
+            trained_ones, tested_ones = held_back(len(inputs[0]), share)
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
         tested = rows(inputs, tested_ones), rows(labels, tested_ones)

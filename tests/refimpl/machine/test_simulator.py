@@ -180,18 +180,6 @@ def test_union_and_common_count_whole_seconds(these: list[tuple[int, int]], thos
     assert common(one, other) == len(seconds(these) & seconds(those))
 
 
-def test_the_clock_by_hand() -> None:
-    clock = Clock(2)
-    assert clock.run(0, "compute", 5) == (0, 5)
-    assert clock.run(1, "out", 3) == (0, 3)
-    assert clock.run(1, "compute", 1) == (5, 6)  # the engine is taken until 5
-    clock.wait(0, 4)  # is over
-    clock.wait(0, 8)
-    assert clock.run(0, "out", 1) == (8, 9)
-    clock.hold(10)
-    assert clock.now == [19, 19] and clock.end == 19
-
-
 def test_a_network_behind_the_link_occupies_both_copy_engines() -> None:
     clock, apart = Clock(3, network_shares_link=True), Clock(3)
     for one in (clock, apart):

@@ -21,7 +21,6 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.func import functional_call  # noqa: E402
 from torch.nn import functional  # noqa: E402
-from torch.nn.utils import prune  # noqa: E402
 from torch.optim import swa_utils  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
@@ -44,10 +43,10 @@ def loop(name: str) -> Callable[[Loop], Loop]:
     return named
 
 
-def batches(count: int = 2, images: int = SHAPE[0], size: int = SHAPE[-1]) -> list[Any]:
+def batches(count: int = 2, images: int = SHAPE[0]) -> list[Any]:
     draw = torch.Generator().manual_seed(images)
     return [
-        (torch.randn(images, 3, size, size, generator=draw), torch.randint(0, 10, (images,), generator=draw))
+        (torch.randn(images, *SHAPE[1:], generator=draw), torch.randint(0, 10, (images,), generator=draw))
         for _ in range(count)
     ]
 
@@ -64,8 +63,6 @@ def trained(
     given: Any = None,
     every: int = 1,
     optimiser: Any = None,
-    limit: Callable[[Any], Any] = lambda weights: 0,
-    set_to_none: bool = True,
 ) -> list[Any]:
     """The usual loop.
 
@@ -74,8 +71,6 @@ def trained(
         given: batches.
         every: the number of them that are accumulated.
         optimiser: of the model's parameters (None: AdamW).
-        limit: what is done to the gradients before a step.
-        set_to_none: how the gradients are cleared.
     """
     optimiser = optimiser or torch.optim.AdamW(model.parameters(), 1e-2)
     found = []
@@ -84,9 +79,8 @@ def trained(
         (loss / every).backward()
         found.append(loss.detach())
         if (number + 1) % every == 0:
-            limit(list(model.parameters()))
             optimiser.step()
-            optimiser.zero_grad(set_to_none)
+            optimiser.zero_grad()
     return found
 
 
@@ -94,10 +88,6 @@ def trained(
 
 LOOPS["AdamW"] = lambda model, module: trained(model)
 LOOPS["accumulation"] = lambda model, module: trained(model, batches(4), every=2)
-LOOPS["clipping by norm"] = lambda model, module: trained(
-    model, limit=lambda weights: nn.utils.clip_grad_norm_(weights, 0.5)
-)
-LOOPS["gradients set to zero"] = lambda model, module: trained(model, set_to_none=False)
 
 
 @loop("parameter groups and a schedule")
@@ -159,28 +149,15 @@ def _(model: Any, module: Any) -> Any:
     return found
 
 
-@loop("a step is skipped if the loss is NaN")
-def _(model: Any, module: Any) -> Any:
-    optimiser, found = torch.optim.AdamW(model.parameters(), 1e-2), []
-    for x, y in (batches(1)[0], (X * float("nan"), Y), batches(1)[0]):
-        loss = loss_of(model, x, y)
-        found.append(loss.isnan())
-        if not loss.isnan():
-            loss.backward()
-            optimiser.step()
-            optimiser.zero_grad()
-    model.load_state_dict({name: one.nan_to_num() for name, one in model.state_dict().items()})
-    return found + trained(model)
-
-
 # -- types and layouts -------------------------------------------------------------------------------------------------
 
 
-def cast(model: Any, dtype: Any, scaled: bool = False) -> list[Any]:
+@loop("autocast to float16, GradScaler, clipping")
+def _(model: Any, module: Any) -> Any:
     optimiser, found = torch.optim.AdamW(model.parameters(), 1e-2), []
-    scaler = torch.amp.GradScaler("cpu", 2.0**10, enabled=scaled)
+    scaler = torch.amp.GradScaler("cpu", 2.0**10)
     for x, y in batches(2, 2):
-        with torch.autocast("cpu", dtype):
+        with torch.autocast("cpu", torch.float16):
             loss = loss_of(model, x, y)
         scaler.scale(loss).backward()
         scaler.unscale_(optimiser)
@@ -191,17 +168,6 @@ def cast(model: Any, dtype: Any, scaled: bool = False) -> list[Any]:
     return found
 
 
-def converted(model: Any, dtype: Any) -> list[Any]:
-    model.to(dtype)
-    return trained(model, [(x.to(dtype), y) for x, y in batches()])
-
-
-LOOPS["autocast to bfloat16"] = lambda model, module: cast(model, torch.bfloat16)
-LOOPS["autocast to float16, GradScaler, clipping"] = lambda model, module: cast(model, torch.float16, True)
-LOOPS["bfloat16"] = lambda model, module: converted(model, torch.bfloat16)
-LOOPS["channels_last inputs"] = lambda model, module: trained(
-    model, [(x.to(memory_format=torch.channels_last), y) for x, y in batches()]
-)
 LOOPS["channels_last module"] = lambda model, module: trained(
     model.to(memory_format=torch.channels_last),
     [(x.to(memory_format=torch.channels_last), y) for x, y in batches()],
@@ -210,22 +176,9 @@ LOOPS["channels_last module"] = lambda model, module: trained(
 # -- batches -----------------------------------------------------------------------------------------------------------
 
 LOOPS["a smaller last batch"] = lambda model, module: trained(model, batches() + batches(1, 5))
-LOOPS["a batch of one"] = lambda model, module: trained(model, batches(1, 1) + batches())
-LOOPS["smaller images"] = lambda model, module: trained(model, batches(1, size=12) + batches())
 
 
 # -- what is between iterations ----------------------------------------------------------------------------------------
-
-
-@loop("eval between, of more images")
-def _(model: Any, module: Any) -> Any:
-    found = trained(model)
-    model.eval()
-    with torch.no_grad():
-        found.append(model(batches(1, 20)[0][0]))
-    found.append(model(X).detach())
-    model.train()
-    return found + trained(model)
 
 
 @loop("training in eval mode")
@@ -242,15 +195,6 @@ def _(model: Any, module: Any) -> Any:
     return [one.clone() for one in found] + trained(model)
 
 
-@loop("a norm in eval mode between")
-def _(model: Any, module: Any) -> Any:
-    found = trained(model)
-    module.norms[1].eval()
-    found += trained(model, batches(1) * 3)
-    module.norms.train()
-    return found + trained(model)
-
-
 @loop("freezing between")
 def _(model: Any, module: Any) -> Any:
     found = trained(model)
@@ -258,18 +202,6 @@ def _(model: Any, module: Any) -> Any:
     module.a[0].weight.requires_grad_(False)
     found += trained(model)
     return found + trained(model.requires_grad_())
-
-
-@loop("state_dict saved and loaded between")
-def _(model: Any, module: Any) -> Any:
-    first = copy.deepcopy(model.state_dict())
-    found, file = trained(model), io.BytesIO()
-    torch.save(model.state_dict(), file)
-    model.load_state_dict(first)
-    found += trained(model)
-    file.seek(0)
-    model.load_state_dict(torch.load(file))
-    return found + trained(model)
 
 
 @loop("state_dict loaded by assignment")
@@ -304,15 +236,6 @@ def _(model: Any, module: Any) -> Any:
         averaged.update_parameters(model)
     swa_utils.update_bn([x for x, _ in batches()], averaged)
     return found + list(averaged.state_dict().values()) + trained(averaged)
-
-
-@loop("pruning between")
-def _(model: Any, module: Any) -> Any:
-    found = trained(model)
-    prune.l1_unstructured(module.a[1], "weight", 0.5)
-    found += trained(model)
-    prune.remove(module.a[1], "weight")
-    return found + trained(model)
 
 
 @loop("tied weights")
@@ -355,14 +278,6 @@ def _(model: Any, module: Any) -> Any:
     return [loss.detach()]
 
 
-@loop("two losses of one forward")
-def _(model: Any, module: Any) -> Any:
-    out = model(X)
-    functional.cross_entropy(out, Y).backward(retain_graph=True)
-    out.square().mean().backward()
-    return [out.detach()]
-
-
 @loop("gradient penalty")
 def _(model: Any, module: Any) -> Any:
     x = X.clone().requires_grad_()
@@ -370,13 +285,6 @@ def _(model: Any, module: Any) -> Any:
     (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
     (loss + gradient.pow(2).sum()).backward()
     return [x.grad, *trained(model)]
-
-
-@loop("a Hessian times a vector")
-def _(model: Any, module: Any) -> Any:
-    weights = list(model.parameters())
-    gradients = torch.autograd.grad(loss_of(model), weights, create_graph=True)
-    return torch.autograd.grad(sum(one.square().sum() for one in gradients), weights)
 
 
 @loop("third derivatives")
@@ -390,38 +298,10 @@ def _(model: Any, module: Any) -> Any:
     return [x.grad]
 
 
-@loop("autograd.grad of some weights")
-def _(model: Any, module: Any) -> Any:
-    return torch.autograd.grad(loss_of(model), [module.stem.weight, module.fc.bias])
-
-
 @loop("backward to some inputs")
 def _(model: Any, module: Any) -> Any:
     loss_of(model).backward(inputs=[module.fc.weight, module.b[0].weight])
     return []
-
-
-@loop("a teacher")
-def _(model: Any, module: Any) -> Any:
-    teacher = copy.deepcopy(model).eval().requires_grad_(False)
-    found = trained(model)
-    with torch.no_grad():
-        wanted = teacher(X).softmax(1)
-    functional.kl_div(model(X).log_softmax(1), wanted, reduction="batchmean").backward()
-    return found
-
-
-@loop("generator and discriminator, detached between")
-def _(model: Any, module: Any) -> Any:
-    made = nn.Conv2d(3, 3, 1)
-    optimisers = [torch.optim.Adam(one.parameters(), 1e-2) for one in (made, model)]
-    for turn in (0, 1, 0, 1):
-        fake = made(X)
-        loss = model(fake if turn == 0 else fake.detach()).mean() - turn * model(X).mean()
-        optimisers[turn].zero_grad()
-        loss.backward()
-        optimisers[turn].step()
-    return list(made.parameters())
 
 
 @loop("an inner step, and through it")
@@ -433,25 +313,6 @@ def _(model: Any, module: Any) -> Any:
     loss = functional.cross_entropy(functional_call(model, fast, (X.flip(0),)), Y)
     loss.backward()
     return [loss.detach()]
-
-
-@loop("functional_call")
-def _(model: Any, module: Any) -> Any:
-    weights = {name: one.detach() * 1.1 for name, one in model.named_parameters()}
-    leaf = weights["fc.weight"] = weights["fc.weight"].requires_grad_()
-    functional.cross_entropy(functional_call(model, weights, (X,)), Y).backward()
-    return [leaf.grad, *trained(model)]
-
-
-@loop("torch.func.grad")
-def _(model: Any, module: Any) -> Any:
-    torch.func.replace_all_batch_norm_modules_(module)  # which would change buffers
-    weights = {name: one.detach() for name, one in model.named_parameters()}
-
-    def loss(weights: Any) -> Any:
-        return functional.cross_entropy(functional_call(model, weights, (X,)), Y)
-
-    return [*torch.func.grad(loss)(weights).values(), *trained(model)]
 
 
 @loop("torch.func.jvp and vmap")
@@ -510,13 +371,6 @@ def _(model: Any, module: Any) -> Any:
 
 
 # -- hooks -------------------------------------------------------------------------------------------------------------
-
-
-@loop("hooks on parameters")
-def _(model: Any, module: Any) -> Any:
-    for weight in model.parameters():
-        weight.register_hook(lambda gradient: gradient * 0.5)
-    return trained(model)
 
 
 @loop("hooks on the model")

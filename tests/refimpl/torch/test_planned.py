@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,7 +109,7 @@ def test_a_change_of_a_saved_tensor_is_an_error_as_in_pytorch() -> None:
                 model(x).sum().backward()
 
 
-def test_bad_input_is_one_line(beside: Beside, planned: dict[str, Planned], network: Any, tmp_path: Path) -> None:
+def test_bad_input_is_one_line(beside: Beside, planned: dict[str, Planned], network: Any) -> None:
     program = program_of(network, "superneurons")
     other = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 14 * 14, 10))
     for wrong in (other, Beside(Branches()).module.a):
@@ -122,16 +121,6 @@ def test_bad_input_is_one_line(beside: Beside, planned: dict[str, Planned], netw
             model(torch.zeros(shape))
     with raises_naming(PlannedError, "not a torch.nn.Module"):
         Planned("module", program)
-    with raises_naming(PlannedError, "no PyTorch module's"):
-        Planned(beside.module, refimpl.plan("tiny-vgg", "vdnn-all", "titan-x"))
-    with raises_naming(PlannedError, "no file of decisions"):
-        Planned(beside.module, tmp_path / "absent.json")
-    with raises_naming(PlannedError, "a plan is a program"):
-        Planned(beside.module, {"format": "another"})
-    decisions = program.decisions()
-    decisions["steps"][0]["before"] = [["explode", "stem"]]
-    with raises_naming(PlannedError, "an order 'explode'"):
-        Planned(beside.module, decisions)
     with raises_naming(PlannedError, "no script"):
         Planned(beside.module, program.decisions() | {"script": {}})
     with raises_naming(PlannedError, "nothing to report"):
