@@ -12,6 +12,7 @@ from time import perf_counter
 
 from cuda.bindings import driver
 
+from refimpl.backend.cuda_host import checked
 from refimpl.backend.device import CallTimes
 from refimpl.backend.run_errors import DeviceFailed
 from refimpl.planner import Allocate, Free
@@ -45,11 +46,10 @@ class DriverMemory:
     def free(self, instruction: Free) -> None:
         pointer = self._pointers.pop(instruction.address)
         began = perf_counter()
-        (status,) = driver.cuMemFree(pointer)
+        result = driver.cuMemFree(pointer)
         self.times.freeing += perf_counter() - began
         self.times.frees += 1
-        if status != driver.CUresult.CUDA_SUCCESS:
-            raise DeviceFailed(f"the GPU refused cuMemFree: {status.name}")
+        checked(result, "cuMemFree")
 
     def give_back(self) -> None:
         """Whatever is still held."""

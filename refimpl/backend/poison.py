@@ -11,19 +11,17 @@ and the optimiser's states.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
+from refimpl.backend.no_waits import uses
 from refimpl.machine import HOST
 from refimpl.network import Tensor
 from refimpl.planner import Allocate, Launch, Program, Work
 from refimpl.planner.instructions import DEVICE
 
 Place = str  #: DEVICE, STORE, or the name of a tier
-Access = Literal["write", "read"]
 Bytes = tuple[Place, int, int]  #: where, first byte, past the last
 
 ONES = 0xFF
@@ -35,18 +33,6 @@ class PoisonedValue:
 
     bytes: Bytes
     accesses: list[int] = field(default_factory=list)
-
-
-def accesses(instruction: Work) -> Iterator[tuple[Tensor, Place, int, Access]]:
-    """The accesses of an instruction: tensor, memory, address, and kind.  A change in place counts as a read."""
-    if isinstance(instruction, Launch):
-        call = instruction.call
-        filled = set(call.writes).difference(call.reads, call.updates)
-        for tensor, address in zip(call.operands, instruction.addresses, strict=True):
-            yield tensor, DEVICE, address, "write" if tensor in filled else "read"
-    else:
-        yield instruction.tensor, instruction.source.memory, instruction.source.address, "read"
-        yield instruction.tensor, instruction.target.memory, instruction.target.address, "write"
 
 
 class Poison:
@@ -67,18 +53,21 @@ class Poison:
             if isinstance(instruction, Allocate):
                 now.pop((instruction.tensor, DEVICE, instruction.address), None)
             elif isinstance(instruction, Work):
-                for tensor, place, address, access in accesses(instruction):
-                    value = now.get((tensor, place, address))
-                    if value is None or access == "write":
-                        at = place, address, address + tensor.nbytes
-                        if value is None and access == "write" and not tensor.managed and place == DEVICE:
+                given = instruction.call if isinstance(instruction, Launch) else None
+                changed = {*given.reads, *given.updates} if given else set()
+                for tensor, place, start, end, writes in uses(instruction):
+                    at = place, start, end
+                    if tensor is None:
+                        self._workspaces[position] = at
+                        continue
+                    value = now.get((tensor, place, start))
+                    fills = writes and tensor not in changed  # a change in place counts as a read
+                    if value is None or fills:
+                        if value is None and fills and not tensor.managed and place == DEVICE:
                             self._stale.append(at)
-                        value = now[tensor, place, address] = PoisonedValue(at)
+                        value = now[tensor, place, start] = PoisonedValue(at)
                         values.append(value)
                     value.accesses.append(position)
-                if isinstance(instruction, Launch) and instruction.workspace is not None:
-                    start, nbytes = instruction.workspace
-                    self._workspaces[position] = DEVICE, start, start + nbytes
         results = {tensor: at for tensor, at in program.pinned.items() if tensor.kind in ("loss", "momentum")}
         stays = [(t, DEVICE, address) for t, address in program.resident.items()]
         stays += [(t, HOST, address) for t, address in results.items()]
