@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from kernels.targets import gpu
 from kernels.targets.shim import cuda
-from refimpl.backend import NotFinite, Trainer
+from refimpl.backend import DeviceFailed, NotFinite, Trainer
 from refimpl.machine import Span, Timeline
 from refimpl.network import Network
 from refimpl.network.small import tiny_inception, tiny_resnet, tiny_vgg
@@ -111,6 +111,31 @@ def test_closing_gives_the_memory_back_at_once() -> None:
     free = cuda.current_context().get_memory_info().free
     with Trainer(program, backend=BACKEND):
         assert cuda.current_context().get_memory_info().free < free - program.arena_bytes // 2
+    assert cuda.current_context().get_memory_info().free == free
+
+
+@pytest.mark.parametrize(
+    ("module", "refused", "says"),
+    [
+        (cuda, "device_array", "taking .* for the device arena .a smaller budget or batch takes less.: "),
+        (cuda, "pinned_array", "pinning .* of host memory .a set-up that offloads less takes less.: "),
+        (gpu, "stream", "making streams: "),
+    ],
+    ids=["the device's", "the host's", "a stream's"],
+)
+def test_memory_that_is_refused(monkeypatch: pytest.MonkeyPatch, module: Any, refused: str, says: str) -> None:
+    """One clear line, and nothing is kept."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise MemoryError("[2] Call to cuMemAlloc\nresults in OUT_OF_MEMORY")
+
+    program = small_program(offload=OffloadSome(), prefetch=PrefetchAhead(2))
+    free = cuda.current_context().get_memory_info().free
+    with monkeypatch.context() as patched:
+        patched.setattr(module, refused, refuse)
+        with pytest.raises(DeviceFailed, match=f"the GPU failed while {says}.*OUT_OF_MEMORY") as caught:
+            Trainer(program, backend=BACKEND)
+    assert "\n" not in str(caught.value)
     assert cuda.current_context().get_memory_info().free == free
 
 

@@ -1,8 +1,8 @@
 """What the real host code, Numba's, cuda.core's and ours, tells the driver.
 
-The tests themselves are beside this file: `launches.py` and `backend_calls.py` (a whole program).  They run in a
-process of their own, which finds the emulated GPU's driver where it looks for libcuda, as it is: no kernel is
-translated, a launch computes nothing, and every call is noted (`kernels/targets/emulated/journal.h`).
+The tests themselves are beside this file, in `launches.py`.  They run in a process of their own, which finds the
+emulated GPU's driver where it looks for libcuda, as it is: no kernel is translated, a launch computes nothing, and is
+noted (`kernels/targets/emulated/journal.h`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from kernels.targets import emulated, machine_code
 from kernels.targets.emulated import c_compiler
 
 HERE = Path(__file__).parent
-TESTS = [HERE / f"{name}.py" for name in ("launches", "backend_calls")]
 WHY_NOT = emulated.why_not() or machine_code.why_not()
 
 
@@ -31,6 +30,6 @@ def test_what_the_host_tells_the_driver(tmp_path: Path) -> None:
     path = [str(tmp_path), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     environment = os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(path)}
     options = ["-q", "-rA", "-p", "no:cacheprovider", "--noconftest", "-o", "addopts="]
-    command = [sys.executable, "-m", "pytest", *options, *map(str, TESTS)]
+    command = [sys.executable, "-m", "pytest", *options, str(HERE / "launches.py")]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=HERE.parent.parent)
     assert done.returncode == 0, done.stdout + done.stderr

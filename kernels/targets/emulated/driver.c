@@ -94,7 +94,7 @@ Result cuMemAlloc_v2(Pointer *pointer, size_t bytes) {
     pthread_mutex_lock(&lock);
     *pointer = !bytes || memory_used + bytes > memory_total ? 0 : take(bytes, 0);
     hold();
-    allocations++, note("allocate", NULL, *pointer, 0, bytes, NULL);
+    allocations++;
     pthread_mutex_unlock(&lock);
     return *pointer ? SUCCESS : bytes ? OUT_OF_MEMORY : INVALID_VALUE;
 }
@@ -105,8 +105,6 @@ static Result give_back(uint64_t address, int pinned) {
     if (block && block->lo == address) forget(block->lo, block->hi), release_block(block);
     else find("%s at %#llx is freed, which is not allocated", pinned ? "pinned memory" : "device memory", (unsigned long long)address), r = INVALID_VALUE;
     hold();
-    frees++;
-    if (!pinned) note("free", NULL, address, 0, 0, NULL);
     pthread_mutex_unlock(&lock);
     return r;
 }
@@ -137,8 +135,6 @@ static Result copy(enum Kind kind, uint64_t to, uint64_t from, size_t bytes, Str
     int pinned;
     w->to = to, w->from = from, w->bytes = bytes;
     LOCKED(pinned = kind == COPY_ON || find_block(kind == COPY_IN ? from : to, bytes, 1) != NULL);
-    if (kind == COPY_ON) note("copy on", stream, to, from, bytes, NULL);
-    else note(kind == COPY_IN ? "copy in" : "copy out", stream, kind == COPY_IN ? to : from, kind == COPY_IN ? from : to, bytes, NULL);
     if (kind == COPY_IN && !pinned) w->staged = memcpy(malloc(bytes + 1), (void *)from, bytes);
     return wait || (kind == COPY_OUT && !pinned) ? given_and_done(s, w) : given(s, w);
 }
@@ -169,7 +165,7 @@ Result cuStreamCreateWithPriority(Stream **out, unsigned flags, int priority) {
         else s = calloc(1, sizeof *s), s->lane = lane, streams[stream_count++] = s;
     }
     if (s) s->flags = flags, s->dead = 0, s->priority = draw() % 1000000;
-    *out = s, created++;
+    *out = s;
     pthread_mutex_unlock(&lock);
     return r;
 }
@@ -214,7 +210,6 @@ Result cuStreamWaitEvent(Stream *stream, Event *event, unsigned flags) {
     Work *w = make(WAIT, NONE);
     Result r;
     w->seconds = 0;
-    note("wait", stream, 0, 0, 0, event);
     LOCKED(r = usable(event, "waited for by a stream"), wait_for(w, event->record), give(as_stream(stream), w));
     return r;
 }
@@ -223,10 +218,7 @@ static Result value_work(enum Kind kind, Stream *stream, Pointer place, uint32_t
     w->to = place, w->from = value, w->flags = flags, w->seconds = 0;
     return given(as_stream(stream), w);
 }
-Result cuStreamWaitValue32_v2(Stream *s, Pointer place, uint32_t value, unsigned flags) {
-    note("wait value", s, place, value, flags, NULL);
-    return value_work(WAIT_VALUE, s, place, value, flags);
-}
+Result cuStreamWaitValue32_v2(Stream *s, Pointer place, uint32_t value, unsigned flags) { return value_work(WAIT_VALUE, s, place, value, flags); }
 Result cuStreamWriteValue32_v2(Stream *s, Pointer place, uint32_t value, unsigned flags) { return value_work(WRITE_VALUE, s, place, value, flags); }
 Result cuLaunchHostFunc(Stream *stream, void (*call)(void *), void *data) {
     Work *w = make(CALL, NONE);
@@ -234,7 +226,7 @@ Result cuLaunchHostFunc(Stream *stream, void (*call)(void *), void *data) {
     return given(as_stream(stream), w);
 }
 Result cuEventCreate(Event **event, unsigned flags) {
-    return *event = calloc(1, sizeof **event), (*event)->flags = flags, created++, SUCCESS;
+    return *event = calloc(1, sizeof **event), (*event)->flags = flags, SUCCESS;
 }
 Result cuEventDestroy_v2(Event *event) {
     Result r;
@@ -245,7 +237,6 @@ Result cuEventRecord(Event *event, Stream *stream) {
     Work *w = make(RECORD, NONE);
     Result r;
     w->seconds = 0;
-    note("record", stream, 0, 0, 0, event);
     LOCKED(r = usable(event, "recorded"), give(as_stream(stream), w), release_work(event->record), event->record = keep(w));
     return r;
 }

@@ -3,7 +3,6 @@
  * Each begins at a page and has a page without access before and after it, so that even an access that no check sees
  * ends the process.  New memory is full of NaN. */
 enum { PAGE = 4096 };
-static int fresh = 0xff; /* what each new byte is */
 typedef struct { uint64_t lo, hi; int pinned, dead; void *mapped; size_t mapped_bytes; } Block;
 
 static Block *blocks;
@@ -25,7 +24,7 @@ static uint64_t take(size_t bytes, int pinned) {
     char *mapped = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mapped == MAP_FAILED) return 0;
     mprotect(mapped, PAGE, PROT_NONE), mprotect(mapped + room - PAGE, PAGE, PROT_NONE);
-    if (bytes <= (size_t)64 << 20) memset(mapped + PAGE, fresh, room - 2 * PAGE); /* of larger ones the pages come when touched */
+    if (bytes <= (size_t)64 << 20) memset(mapped + PAGE, 0xff, room - 2 * PAGE); /* of larger ones the pages come when touched */
     if (block_count == block_room) blocks = realloc(blocks, sizeof *blocks * (block_room = block_room * 2 + 64));
     int at = 0;
     while (at < block_count && !blocks[at].dead) at++;

@@ -105,6 +105,13 @@ def adds_to_what_others_read(x: Floats, y: Floats, n: int) -> None:
     part[7 - t] += np.float32(1)
 
 
+@kernel(block=8)
+def all_write_the_same_slot(x: Floats, y: Floats, n: int) -> None:
+    slot = cuda.shared.array(1, np.float32)
+    slot[0] = x[cuda.threadIdx.x]
+    y[cuda.threadIdx.x] = np.float32(n)
+
+
 @device
 def from_half_way(values: Any, t: int) -> Any:
     return values[t // 2]
@@ -148,6 +155,7 @@ def each_its_own_slot(x: Floats, y: Floats, n: int) -> None:
         (no_barrier_at_the_end_of_a_loop, "part[t]: thread (0, 0, 0) writes what thread (7, 0, 0) read"),
         (no_barrier_before_a_loop, "part[t + half]: thread (0, 0, 0) reads what thread (4, 0, 0) wrote"),
         (adds_to_what_others_read, "part[7 - t]: thread (7, 0, 0) writes what thread (0, 0, 0) read"),
+        (all_write_the_same_slot, "slot[0]: thread (1, 0, 0) writes what thread (0, 0, 0) wrote"),
         (helper_reads_too_early, "values[t // 2]: thread (1, 0, 0) reads what thread (0, 0, 0) wrote"),
     ],
 )
