@@ -15,7 +15,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -70,7 +69,11 @@ def commands(page: Path) -> list[str]:
 CAPITALS = {"NETWORK": "vgg16", "FILE": "some.file", "NAME": "titan-x", "COMMAND": "plan", "PAPER": "superneurons"}
 
 
-@pytest.mark.slow
+@functools.cache
+def parser_of(command: str) -> argparse.ArgumentParser:
+    return cli.parser([command])
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=name)
 def test_commands_are_understood(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in commands(page):
@@ -79,7 +82,7 @@ def test_commands_are_understood(page: Path, capsys: pytest.CaptureFixture[str])
             words = words[:-1]
         words = cli.of_one_word(words)
         if words[0] in ("bench", "list") or len(words) > 1:  # a command's name alone stands for the command
-            options = cli.parser(words).parse_args(words)  # leaves with status 2, and says why, if it is wrong
+            options = parser_of(words[0]).parse_args(words)  # leaves with status 2, and says why, if it is wrong
             assert options.run, command
         else:
             assert words[0] in cli.COMMANDS
@@ -332,19 +335,6 @@ def test_tests_that_are_named_are_there() -> None:
     for page in PAGES:
         for found in re.findall(r"`(?:[\w/]+\.py::)?(test(?:_[a-z0-9]+){3,})`", page.read_text(encoding="utf-8")):
             assert found in tests_there_are(), f"{page.name} names {found}, and there is no such test"
-
-
-# -- pages that are made -----------------------------------------------------------------------------------------------
-
-
-def options_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
-    """Every command and every option of it, from the command's own parser."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for one in action.choices.values():
-                yield from options_of(one)
-        elif action.help != argparse.SUPPRESS and action.dest != "help":
-            yield from ((parser.prog, option) for option in action.option_strings)
 
 
 # -- the README --------------------------------------------------------------------------------------------------------

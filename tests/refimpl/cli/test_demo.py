@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from refimpl.backend import Evaluation, data
+from refimpl.backend import data
 from refimpl.cli import demonstration as demo
 from refimpl.combined import COMBINED
-from refimpl.machine import Timeline
 from refimpl.names.presets import PAPERS, Preset, combinations
 from refimpl.planner import Program
 from refimpl.text import size
@@ -71,29 +69,3 @@ def vgg16_under_each_paper(programs: dict[str, Program], said: str) -> None:
             )
             assert program.peak_bytes <= program.pool_bytes <= program.budget == demo.BUDGET
     assert max(map(len, said.splitlines())) <= 110
-
-
-class Quick:
-    """A double of a trainer that learns at once, and needs the memory that was planned."""
-
-    def __init__(self, program: Program, backend: str, rate: float) -> None:
-        self.program, self.said, self.recounted_peak = program, f"{backend}, {rate:g}", program.peak_bytes
-        self.losses = iter([2.25, 1.5, 0.75] * 100)
-
-    def __enter__(self) -> Quick:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def step(self, images: np.ndarray, labels: np.ndarray) -> float:
-        return next(self.losses)
-
-    def evaluate(self, images: np.ndarray, labels: np.ndarray) -> Evaluation:
-        sure = np.linspace(0.5, 0.9, len(images), dtype=np.float32)
-        predictions = np.full((len(images), 10), 0.01, np.float32)
-        predictions[np.arange(len(images)), (labels + (np.arange(len(images)) % 30 == 0)) % 10] = sure
-        return Evaluation(0.25, 29 / 30, predictions)
-
-    def timeline(self) -> Timeline:
-        return self.program.simulate()
