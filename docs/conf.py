@@ -34,6 +34,7 @@ myst_heading_anchors = 3
 # The reference: autodoc reads reStructuredText, and `reference.to_rst` makes it of our docstrings.
 autodoc_default_options = reference.OPTIONS
 autodoc_preserve_defaults = True
+autodoc_use_type_comments = False  # there are none, and looking for them takes a tenth of a build
 toc_object_entries = False  # the theme copies the whole table of contents into every page
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
@@ -97,5 +98,6 @@ def read(app: Sphinx, name: str, source: list[str]) -> None:
 def setup(app: Sphinx) -> None:
     app.connect("source-read", read)
     app.add_html_math_renderer("svg", (formulas.visit_inline, None), (formulas.visit_block, None))
+    app.connect("autodoc-skip-member", reference.skip_imported)
     app.connect("autodoc-process-docstring", reference.process_docstring, priority=400)  # before napoleon
     app.connect("object-description-transform", reference.drop_long_values)

@@ -7,6 +7,7 @@ blocks indented by four spaces.  autodoc reads reStructuredText, so `to_rst` tra
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 import re
 from collections.abc import Iterator
@@ -121,6 +122,17 @@ def _link(package: ModuleType, name: str) -> str:
 GENERATED = re.compile(r"Alias for field number \d+|\w+\(.*\)")  #: docstrings that NamedTuple and dataclass make
 EMPHASIS = re.compile(r"((?<![\w*])\*{1,2}(?=\S)[^*]*(?<=\S)\*{1,2}(?![\w*]))")
 SECTION = re.compile(r"(Args|Attributes|Raises|Returns|Yields):\n|[*-] |\d\. ")  #: napoleon's, or a list
+
+
+def skip_imported(app: Any, what: str, name: str, thing: Any, skip: bool, options: Any) -> bool | None:
+    """For Sphinx's event `autodoc-skip-member`: what a file imports is left out before autodoc reads its source."""
+    from sphinx.pycode import ModuleAnalyzer
+
+    if what != "module" or not (inspect.isclass(thing) or inspect.isroutine(thing)):
+        return None
+    module = app.env.temp_data["autodoc:module"]
+    imported = getattr(thing, "__module__", None) not in (None, module)
+    return True if imported and ("", name) not in ModuleAnalyzer.for_module(module).attr_docs else None
 
 
 def process_docstring(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
