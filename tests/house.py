@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,14 +47,20 @@ def lines_of(paths: Iterable[Path]) -> int:
     return sum(path.read_bytes().count(b"\n") for path in paths)
 
 
-def loaded(code: str, without: tuple[str, ...]) -> int:
-    """Lines of `kernels/` and `refimpl/` that a new process imports to run `code`."""
+@cache
+def modules_of(code: str) -> list[str]:
+    """The modules of `kernels/` and `refimpl/` that a new process imports to run `code`."""
     found = subprocess.run(
         [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"], cwd=ROOT, capture_output=True, text=True
     )
     assert found.returncode == 0, found.stderr
-    names = [name for name in found.stdout.split() if name.startswith(("kernels", "refimpl"))]
-    return lines_of(path for name in names if not (without and name.startswith(without)) for path in files_of(name))
+    return [name for name in found.stdout.split() if name.startswith(("kernels", "refimpl"))]
+
+
+def loaded(code: str, without: tuple[str, ...]) -> int:
+    """Their lines, without those of some packages."""
+    names = (name for name in modules_of(code) if not (without and name.startswith(without)))
+    return lines_of(path for name in names for path in files_of(name))
 
 
 def files_of(module: str) -> list[Path]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -50,37 +48,6 @@ def words(path: Path) -> str:
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
     printed = [output.get("text", output.get("data", {}).get("text/plain", "")) for output in outputs]
     return "\n".join("".join(part) for part in [*(cell["source"] for cell in cells), *printed])
-
-
-#: Names that say how something is, and not what it is: a reader would have to decode them.
-UNCLEAR = {"told", "meant", "alike", "long", "called", "said", "dear", "says_nothing", "no_matter", "seen_as"}
-BLAS = set("abcmnkxyw")  #: what mathematics calls so
-
-
-def names(tree: ast.Module) -> Iterator[str]:
-    """The names that a module gives: of its classes, functions and constants, and of its classes' fields."""
-    for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        yield from (target.id for target in targets if isinstance(target, ast.Name))
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            yield node.name
-        if isinstance(node, ast.ClassDef):
-            yield from names(ast.Module(node.body, []))
-
-
-def unclear(text: str) -> set[str]:
-    return {name for name in names(ast.parse(text)) if name.lower() in UNCLEAR or (len(name) == 1 and name not in BLAS)}
-
-
-def test_no_name_has_to_be_decoded() -> None:
-    sources = (path for part in ("kernels", "refimpl") for path in sorted((ROOT / part).rglob("*.py")))
-    found = {path.relative_to(ROOT).as_posix(): unclear(path.read_text("utf-8")) for path in sources}
-    assert {path: names for path, names in found.items() if names} == {}
-    assert unclear("SAYS_NOTHING = 1\nclass Map:\n    f: int\n    x: int\ndef told(): ...") == {
-        "SAYS_NOTHING",
-        "f",
-        "told",
-    }
 
 
 def test_plain_words() -> None:
