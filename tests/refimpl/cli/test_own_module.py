@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.matrix import diagonal
 from tests.messages import lacks
 from tests.refimpl.cli.said import Command
 
@@ -46,30 +47,29 @@ def broken(path: Path, before: str, after: str) -> int:
 COMMANDS: dict[str, tuple[object, ...]] = {"plan": (), "compare": ("--with", "baseline"), "run": ("--steps", 1)}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize(
-    ("before", "after", "where"),
-    [
-        ("return Leaving(context, self.least)", "return 1 // 0", "bind"),
-        ('return dict.fromkeys(self.at, "a large map")', "return {\n            1 // 0: 2}", "offloads"),
-        ("[x for x, number in self.at.items() if number == step.number]", "[1 // 0]", "leaves"),
-    ],
-    ids=["bind", "offloads", "leaves"],
-)
+#: Function → what it has, and what it has in its place.
+MISTAKES = {
+    "bind": ("return Leaving(context, self.least)", "return 1 // 0"),
+    "offloads": ('return dict.fromkeys(self.at, "a large map")', "return {\n            1 // 0: 2}"),
+    "leaves": ("[x for x, number in self.at.items() if number == step.number]", "[1 // 0]"),
+}
+
+
+@pytest.mark.parametrize(("command", "where"), diagonal(COMMANDS, MISTAKES))
 def test_an_error_in_a_module_is_one_line_with_its_own_line(
-    refimpl: Command, mine: Path, command: str, before: str, after: str, where: str
+    refimpl: Command, mine: Path, command: str, where: str
 ) -> None:
-    line = broken(mine, before, after)
+    line = broken(mine, *MISTAKES[where])
     said = refimpl(command, "tiny-vgg", "--batch", 4, "--machine", "titan-x", *using(mine), *COMMANDS[command])
     assert said.status == 2 and said.out == ""
     wanted = f"refimpl {command}: {mine.name}, line {line}, in {where}: ZeroDivisionError: "
     assert said.err.startswith(wanted) and said.err.count("\n") == 1, said.err
 
 
-@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_an_error_in_a_workers_module_is_the_same_line(refimpl: Command, mine: Path, jobs: int) -> None:
-    line = broken(mine, "return Leaving(context, self.least)", "return 1 // 0")
-    said = refimpl(*COMPARE, *using(mine), "--jobs", jobs)
+@pytest.mark.slow
+def test_an_error_in_a_workers_module_is_the_same_line(refimpl: Command, mine: Path) -> None:
+    line = broken(mine, *MISTAKES["bind"])
+    said = refimpl(*COMPARE, *using(mine), "--jobs", 2)
     assert said.status == 2 and said.err.count("\n") == 1, said.err
     assert lacks(said.err, "refimpl compare", mine.name, line, "bind", "ZeroDivisionError") == []
 

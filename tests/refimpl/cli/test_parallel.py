@@ -164,6 +164,7 @@ def test_a_rank_that_fails_before_it_is_one_ends_all(
 
 @needs_mpi
 @pytest.mark.slow
+@pytest.mark.matrix  # three processes, for what the guard's own tests have
 def test_ranks_that_wait_for_another_command_end() -> None:
     waits = "from refimpl.parallel import communicators; communicators.PATIENCE = 1.0"
     runs = f"from refimpl.cli import main; raise SystemExit(main({RUN}))"
@@ -173,9 +174,10 @@ def test_ranks_that_wait_for_another_command_end() -> None:
     assert said in lines(done.stderr) and done.returncode == 9 and "rank 2" not in done.stderr
 
 
-@pytest.mark.slow
 @needs_mpi
-@pytest.mark.parametrize("rank", [0, more(1)])
+@pytest.mark.slow
+@pytest.mark.matrix  # a process, for what the communicators' own tests have
+@pytest.mark.parametrize("rank", [0, 1])
 def test_the_launcher_of_another_mpi_is_one_line(rank: int) -> None:
     environment = os.environ | {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "2"}
     done = subprocess.run([sys.executable, *refimpl_with()], capture_output=True, text=True, env=environment)

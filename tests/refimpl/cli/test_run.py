@@ -114,7 +114,7 @@ def test_a_run_is_repeated_and_resumed_to_the_bit_on_a_machine_with_another_cali
     refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
     half, whole, again, run = (str(tmp_path / name) for name in ("half.npz", "whole.npz", "again.npz", "run.json"))
-    train = ["run", "tiny-vgg", "--batch", 8, "--backend", "cpu", "--policy", policy, "--json"]
+    train = ["run", "lenet", "--batch", 8, "--backend", "cpu", "--policy", policy, "--json"]
 
     def said(first: str, *options: Any) -> dict[str, Any]:
         monkeypatch.setattr(resolve, "machine", lambda *_: calibrated(first))
