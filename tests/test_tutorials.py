@@ -25,7 +25,7 @@ nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed: no
 ROOT = Path(__file__).resolve().parent.parent
 TUTORIALS = ROOT / "tutorials"
 NOTEBOOKS = sorted(TUTORIALS.glob("*.ipynb"))
-QUICK = ("01_where_the_memory_goes", "03_vdnn", "quiz")  #: `make test` runs these, `make notebooks` the others
+QUICK = ("03_vdnn",)  #: `make test` runs these, `make notebooks` the others
 NEEDS = {"10_from_a_plan_to_your_training_loop": "torch"}  #: notebook → what it cannot run without
 NUMBER = re.compile(r"0x[0-9a-f]+|\d[\d,]*(\.\d+)?(e[-+]?\d+)?")
 MISSING = re.compile(r"^(\$[^\n]*\n)?Skipped|is not installed", re.MULTILINE)  #: what a cell says without a tool
