@@ -145,8 +145,6 @@ def run(options: argparse.Namespace) -> int:
             say("")
         baseline = None if options.setups else unlimited_baseline(network, machine).planned_seconds
         table = compare_table(title, [row for row, _ in rows], baseline, spread)
-        if options.least:
-            table = with_least(table, [document.get("least_budget_bytes") for _, document in rows])
         show_table(fit_to_width(without_agreement(table)))
         if spent := attributions([(row.paper or row.name, row.attribution) for row, _ in rows]):
             wrapped(spent)
@@ -223,16 +221,6 @@ def title_of(network: Network, machine: Machine, budget: int, common: Sequence[s
     return " · ".join([heading(network, machine), how, f"budget {size(budget)}", *common])
 
 
-def with_least(table: Table, least_bytes: list[int | None]) -> Table:
-    """The table with one column more."""
-    at = table.head.index("peak")
-    rows = zip(table.rows, least_bytes, strict=True)
-    cells = [[*row[:at], size(nbytes) if nbytes else "", *row[at:]] for row, nbytes in rows]
-    note = f"{table.note}  least: the smallest budget tried that fits."
-    head = [*table.head[:at], "least", *table.head[at:]]
-    return replace(table, head=head, rows=cells, numbers=table.numbers | {"least"}, note=note)
-
-
 def without_agreement(table: Table) -> Table:
     """The table without the columns in which all rows that fit say the same; these are named once, below it."""
     fitting = [row for row in table.rows if row[table.head.index("peak")] != "–"]
@@ -298,6 +286,7 @@ def row(
     if options.least:
         needs = [least(network, one.setup, machine) for one in (best.tried[:1] if best.program else best.tried)]
         document["least_budget_bytes"] = min((nbytes for nbytes in needs if nbytes), default=None)
+        rows[0] = replace(rows[0], least_bytes=document["least_budget_bytes"])
     if group.paper:
         document["paper"] = group.paper
         document["others"] = [short_json(name, other) for name, other in zip(names[1:], rows[1:], strict=True)]

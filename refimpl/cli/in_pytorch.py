@@ -14,15 +14,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from refimpl.cli import resolve, shared_options
-from refimpl.cli.compare import (
-    PaperGroup,
-    fit_to_width,
-    row,
-    title_of,
-    with_effort,
-    with_least,
-    without_agreement,
-)
+from refimpl.cli.compare import PaperGroup, fit_to_width, row, title_of, with_effort, without_agreement
 from refimpl.cli.parser import DOES_NOT_FIT, DONE, Fail, Parser, whole, writable
 from refimpl.cli.plan import least
 from refimpl.cli.terminal import print_json, progress, say, show_table, tell, waiting, wrapped
@@ -141,7 +133,7 @@ def run(options: argparse.Namespace) -> int:
         wrapped(f"{answer}.")
         wrapped(f"Plain PyTorch: {', '.join(f'{what} {size(nbytes)}' for what, nbytes in parts(plain).items())}.")
         say("")
-        show(rows, documents, network, machine, budget, options, assumed)
+        show(rows, network, machine, budget, options, assumed)
         if program:
             explain(name, program, lines, options)
     if why:
@@ -373,7 +365,6 @@ def document_of(
 
 def show(
     rows: Sequence[Compared],
-    documents: Sequence[Mapping[str, Any]],
     network: Network,
     machine: Machine,
     budget: int,
@@ -385,8 +376,6 @@ def show(
     words = [assumed["optimiser"], assumed["dtype"], assumed["autocast"] and f"autocast {assumed['autocast']}"]
     words.append(f"with {assumed['loss']}" if assumed["loss"] else "loss not counted")
     table = compare_table(title_of(network, machine, budget, [", ".join(filter(None, words))]), rows, baseline)
-    if options.least:
-        table = with_least(table, [one.get("least_budget_bytes") for one in documents])
     show_table(fit_to_width(without_agreement(table)))
     resolve.say_share(options, network, machine)
 

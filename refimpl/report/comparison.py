@@ -32,6 +32,7 @@ class Compared:
     seconds: float = 0.0
     stall: float = 0.0  #: seconds in which no kernel ran
     simulated: bool = True
+    least_bytes: int | None = None  #: the least budget tried that fits, if asked for
     possible: MachineSeconds | None = field(default=None, compare=False)  #: seconds on possible machines, if asked for
     misfit: str = ""  #: where and why it does not fit, or why it is refused, a few words; empty if it fits
     paper: str = ""  #: whose best policy this is

@@ -318,6 +318,7 @@ def compare_table(
         *(BEST_OF_PAPERS if papers else (Column("setup", "name", wraps=True),)),
         *([] if papers or smaller else [FITS]),
         *([Column("pool", fitting("pool_bytes"), size)] if smaller else []),
+        *([Column("least", "least_bytes", size)] if any(setup.least_bytes for setup in setups) else []),
         Column("peak", fitting("peak_bytes"), size),
         *([] if papers else [Column("live", fitting("live_bytes"), size)]),
         Column("out", fitting(lambda setup: setup.out_bytes or None), size),
@@ -333,6 +334,7 @@ def compare_table(
     peaks = f"{pools}peak: what is in use at most{'' if papers else '; live: by tensors'}."
     against = f"the baseline with unlimited memory, {duration(least)}" if baseline_seconds else "the fastest that fits"
     note = f"{peaks}  out, in: bytes copied in an iteration.  ×: against {against}."
+    note += "  least: the smallest budget tried that fits." * any(setup.least_bytes for setup in setups)
     if papers:
         why = [line for setup in setups if (line := _others(setup, least))]
     else:
