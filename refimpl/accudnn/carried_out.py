@@ -6,7 +6,6 @@ decision as data, so that a policy that has decided already can plan it again.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple
@@ -14,10 +13,9 @@ from typing import ClassVar, Literal, NamedTuple
 from refimpl.accudnn.choice import Decision, caps_within, choose
 from refimpl.accudnn.performance_model import Candidate, Model, within
 from refimpl.accudnn.schedule import scheduled
-from refimpl.network import Step, Tensor
 from refimpl.slots import questions as slots
 from refimpl.slots.algorithms import Chooser, least
-from refimpl.slots.baseline import Departures
+from refimpl.slots.baseline import Arrivals, Departures
 from refimpl.slots.context import Context
 
 
@@ -95,23 +93,15 @@ class Late(slots.Prefetch):
     def follows_pool(self) -> bool:
         return self.coming is None
 
-    def bind(self, context: Context) -> Coming:
+    def bind(self, context: Context) -> Arrivals:
         coming = self.coming
         if coming is None:
             coming = steps_of(offloaded_candidates(context), context.budget)
-        return Coming(coming, context)
-
-
-class Coming:
-    def __init__(self, coming: Iterable[tuple[str, int]], context: Context) -> None:
-        named = {tensor.name: tensor for tensor in context.fates}
-        self._at: defaultdict[int, list[Tensor]] = defaultdict(list)
+        arrivals, named = Arrivals(), {tensor.name: tensor for tensor in context.fates}
         for name, step in coming:
             if name in named:
-                self._at[step].append(named[name])
-
-    def due(self, step: Step) -> Sequence[Tensor]:
-        return self._at.get(step.number, ())
+                arrivals.add(step, named[name])
+        return arrivals
 
 
 def offloaded_candidates(context: Context) -> tuple[Model, list[Candidate]]:

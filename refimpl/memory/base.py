@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from refimpl.text import RefimplError
 
@@ -173,6 +173,6 @@ class Allocator(ABC):
         """What `open` returns; the addresses of an allocator that is not the project's are checked."""
         if type(self).__module__.startswith("refimpl."):
             return self.open(size)
-        from refimpl.slots.answers import checked_pool
+        from refimpl.slots.answers import CheckedPool
 
-        return checked_pool(self, size)
+        return cast(Pool, CheckedPool(self, size))

@@ -63,7 +63,8 @@ def listing(program: Program, steps: Selection = None, instructions: bool = Fals
     if steps is None:
         lines += [*lister.head(), "", *lister.fates(), "", *write(0)]
         abridged = len(program.network.steps) > MOST_IN_FULL and not instructions
-        runs = list(lister.runs()) if abridged else [(program_range(program), range(0))]
+        everything = range(1, len(program.network.steps) + 1)
+        runs = list(lister.runs()) if abridged else [(everything, range(0))]
         if any(repeated for _, repeated in runs):
             lines += ["", *_wrapped("", ABRIDGED)]
         for shown, repeated in runs:
@@ -103,21 +104,16 @@ def repetitions(program: Program) -> list[tuple[range, str]]:
     return [(repeated, lister.likeness(shown, repeated)) for shown, repeated in lister.runs() if repeated]
 
 
-def program_range(program: Program) -> range:
-    """The numbers of all steps."""
-    return range(1, len(program.network.steps) + 1)
-
-
 def selected(program: Program, steps: Selection) -> Sequence[int]:
     """The step numbers meant by a range, a number or a layer's name."""
     if isinstance(steps, str):
         layer = program.network.layer(steps)
         return [step.number for step in program.network.steps if step.layer is layer]
     numbers = [steps] if isinstance(steps, int) else list(steps or ())
-    known = program_range(program)
+    last = len(program.network.steps)
     for number in numbers:
-        if number not in known:
-            raise NetworkError(f"{program.network.name} has no step {number}; there are steps 1 to {known[-1]}")
+        if not 1 <= number <= last:
+            raise NetworkError(f"{program.network.name} has no step {number}; there are steps 1 to {last}")
     return numbers
 
 

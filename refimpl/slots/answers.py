@@ -332,11 +332,6 @@ def checked(module: questions.Module[questions.Bound], context: Context) -> ques
     return cast(questions.Bound, kind(module, module.bind(context), context))
 
 
-def checked_pool(allocator: Allocator, size: int) -> Pool:
-    """The allocator's pool; each of its addresses is checked."""
-    return cast(Pool, CheckedPool(allocator, size))
-
-
 class CheckedPool:
     """A pool whose addresses are checked; whatever else it has is its own."""
 

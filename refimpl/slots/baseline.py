@@ -31,6 +31,19 @@ class Departures:
         return self._at.get(step.number, ())
 
 
+class Arrivals:
+    """Step → the maps that are prefetched at it: the bound object of a prefetch that knows them all beforehand."""
+
+    def __init__(self) -> None:
+        self._at: defaultdict[int, list[Tensor]] = defaultdict(list)
+
+    def add(self, number: int, tensor: Tensor) -> None:
+        self._at[number].append(tensor)
+
+    def due(self, step: Step) -> Sequence[Tensor]:
+        return self._at.get(step.number, ())
+
+
 class Releases:
     """Step → the tensors that are released after it: the bound object of both kinds of liveness."""
 

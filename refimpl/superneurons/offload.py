@@ -14,7 +14,7 @@ from refimpl.network.kinds import LayerKind, with_new
 from refimpl.slots import questions as slots
 from refimpl.slots.baseline import Departures
 from refimpl.slots.context import Context
-from refimpl.superneurons.prefetch import DISTANCE, check_distance, prefetch_step
+from refimpl.superneurons.prefetch import DISTANCE, check_distance
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ class BoundOffloadOutputs(Departures):
             producer = context.producer(tensor)
             if producer is None or producer.layer.kind not in module.kinds or tensor in context.fates:
                 continue
-            if prefetch_step(context, tensor, module.distance) > context.last_forward_use(tensor) + 1:
+            back = context.first_backward_use(tensor) - module.distance  # when it is prefetched
+            if back > context.last_forward_use(tensor) + 1:
                 last = context.last_forward_write(tensor, before=context.network.depth + 1)
                 self.add(last, tensor, f"{producer.layer.name} puts it out")

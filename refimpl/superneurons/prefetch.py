@@ -5,13 +5,11 @@ Three steps in the published curve.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from refimpl.network import Step, Tensor
 from refimpl.slots import questions as slots
+from refimpl.slots.baseline import Arrivals
 from refimpl.slots.context import Context
 from refimpl.slots.errors import SetupError
 
@@ -22,11 +20,6 @@ def check_distance(distance: int) -> None:
     """Refuse a distance that points past the step that needs the map."""
     if distance < 0:
         raise SetupError(f"a prefetch distance of {distance} steps; it must be 0 or more")
-
-
-def prefetch_step(context: Context, tensor: Tensor, distance: int) -> int:
-    """Number of the step, perhaps a forward one, that is `distance` steps before the first backward use."""
-    return context.first_backward_use(tensor) - distance
 
 
 @dataclass(frozen=True)
@@ -45,18 +38,11 @@ class Ahead(slots.Prefetch):
     def __post_init__(self) -> None:
         check_distance(self.distance)
 
-    def bind(self, context: Context) -> BoundAhead:
-        return BoundAhead(self.distance, context)
-
-
-class BoundAhead:
-    def __init__(self, distance: int, context: Context) -> None:
-        self._at: defaultdict[int, list[Tensor]] = defaultdict(list)
+    def bind(self, context: Context) -> Arrivals:
+        arrivals = Arrivals()
         for tensor in context.maps_across():
             fate = context.fates.get(tensor)
             if fate is None or fate.name == "offload":
-                number = max(prefetch_step(context, tensor, distance), context.last_forward_use(tensor) + 1)
-                self._at[number].append(tensor)
-
-    def due(self, step: Step) -> Sequence[Tensor]:
-        return self._at.get(step.number, ())
+                number = context.first_backward_use(tensor) - self.distance
+                arrivals.add(max(number, context.last_forward_use(tensor) + 1), tensor)
+        return arrivals

@@ -31,7 +31,6 @@ from refimpl.slots.planner_only import PoolSearch
 from refimpl.text import RefimplError
 
 if TYPE_CHECKING:
-    from refimpl.planner.instructions import Free
     from refimpl.planner.program import Program
 
 #: Steps after which the bytes of a released map are free again, though its copy may still run; None: at the barrier.
@@ -173,16 +172,6 @@ class FoundPool(Allocator, PoolSearch):
         return dataclasses.replace(self, hint=True)
 
 
-def first_of_backward(program: Program) -> int:
-    """The first step of the backward pass, from which on no block drains."""
-    return program.network.depth + 1
-
-
-def drained(free: Free, backward: int) -> bool:
-    """Whether a block's bytes waited for the copy of its map."""
-    return free.released < free.step <= backward
-
-
 def trace_of(program: Program) -> Trace:
     """A program's allocations and frees; its resident tensors come first."""
     return [*resident(program), *program.allocation_trace()]
@@ -205,14 +194,14 @@ class TracesOfLags:
         from refimpl.planner.instructions import CopyOut
 
         self.known, self._program = True, program
-        self._backward, self._resident = first_of_backward(program), resident(program)
+        self._backward, self._resident = program.network.depth + 1, resident(program)  # from there on nothing drains
         self._same: list[tuple[Place, TraceEvent]] = []  #: what all lags share
         self._drained: list[tuple[int, int, int]] = []  #: of a block: the step that released it, a place, its number
         for number, life in enumerate(program.lifetimes()):
             it, free = life.allocate, life.free
             allocated = TraceEvent(number, it.tensor.nbytes, it.stays, it.tensor.name, it.tensor.kind, it.step)
             self._same.append(((it.step, 1, life.begin), allocated))
-            if free is not None and drained(free, self._backward):
+            if free is not None and free.released < free.step <= self._backward:  # its bytes waited for a copy
                 self._drained.append((free.released, life.end, number))
                 copies = [one for one in map(program.instructions.__getitem__, life.uses) if isinstance(one, CopyOut)]
                 self.known &= all(copy.step == free.released for copy in copies)
