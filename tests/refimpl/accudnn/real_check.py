@@ -2,8 +2,8 @@
 
 Seconds are processor time with one thread, because other programs may run here too.  A profile and the training that it
 predicts take turns, and the fastest of each counts.  On a CPU copies run in line and overlap with nothing, so the
-prediction is the sum of all engines; only a GPU can show that they hide.  X(b) / X(b0) is compared, not X(b): a profile
-takes the fastest turn of each call, an iteration takes them all.
+prediction is the sum of all engines; only a GPU can show that they hide.  What is compared is X(b) / X(b0), predicted
+over measured, less 1: a profile takes the fastest turn of each call, an iteration takes them all.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ if __name__ == "__main__":  # before Numba is imported
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -36,14 +35,6 @@ SHARE = 0.6
 TURNS, ITERATIONS = 4, 8
 
 
-class Point(NamedTuple):
-    network: str
-    batch: int
-    predicted: float  #: images a second
-    measured: float
-    maps: int  #: that leave
-
-
 class ProcessorTime(Cpu):
     def seconds(self, run: Callable[[], Any], times: int) -> float:
         started = time.process_time()
@@ -52,45 +43,35 @@ class ProcessorTime(Cpu):
         return (time.process_time() - started) / times
 
 
-def points(name: str, folder: Path) -> Iterator[Point]:
-    """Each batch of one network, within one budget."""
-    device, profile = ProcessorTime(), folder / "profile.json"
-    budget = int(SHARE * unlimited_baseline(build(name, CASES[name][-1]), machine("titan-x")).peak_bytes)
-    for batch in CASES[name]:
-        network = build(name, batch)
-        images = np.random.default_rng(0).standard_normal(network.input.shape, dtype=np.float32)
-        predicted = measured = np.inf
-        for _ in range(TURNS):
-            measure(network, device, limit_seconds=1.0).save(profile)
-            program = plan(network, ACCUDNN, machine(str(profile)), budget)
-            timeline = program.simulate()
-            predicted = min(predicted, timeline.busy("compute") + timeline.busy("out") + timeline.busy("in"))
-            with Trainer(program, backend="cpu") as trainer:
-                labels = np.zeros(batch, np.int32)
-                trainer.step(images, labels)
-                for _ in range(ITERATIONS):
-                    started = time.process_time()
-                    trainer.step(images, labels)
-                    measured = min(measured, time.process_time() - started)
-        maps = sum(fate.name == "offload" for fate in program.fates.values())
-        yield Point(name, batch, batch / predicted, batch / measured, maps)
-
-
-def apart(points: list[Point]) -> list[float]:
-    """X(b) / X(b0), predicted over measured, less 1."""
-    first = points[0]
-    return [point.predicted / first.predicted / (point.measured / first.measured) - 1 for point in points]
-
-
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        for name in CASES:
-            found = list(points(name, Path(folder)))
-            for point, share in zip(found, apart(found), strict=True):
-                print(
-                    f"{name} {point.batch} predicted {point.predicted:.1f} measured {point.measured:.1f} images/s, "
-                    f"{point.maps} maps leave, ratio apart {share:+.3f}"
-                )
+    """Each batch of each network, within one budget."""
+    device = ProcessorTime()
+    for name, batches in CASES.items():
+        budget = int(SHARE * unlimited_baseline(build(name, batches[-1]), machine("titan-x")).peak_bytes)
+        first = 0.0
+        for batch in batches:
+            network = build(name, batch)
+            images = np.random.default_rng(0).standard_normal(network.input.shape, dtype=np.float32)
+            predicted = measured = np.inf
+            for _ in range(TURNS):
+                with tempfile.NamedTemporaryFile(suffix=".json") as profile:
+                    measure(network, device, limit_seconds=1.0).save(profile.name)
+                    program = plan(network, ACCUDNN, machine(profile.name), budget)
+                timeline = program.simulate()
+                predicted = min(predicted, timeline.busy("compute") + timeline.busy("out") + timeline.busy("in"))
+                with Trainer(program, backend="cpu") as trainer:
+                    labels = np.zeros(batch, np.int32)
+                    trainer.step(images, labels)
+                    for _ in range(ITERATIONS):
+                        started = time.process_time()
+                        trainer.step(images, labels)
+                        measured = min(measured, time.process_time() - started)
+            maps = sum(fate.name == "offload" for fate in program.fates.values())
+            first = first or measured / predicted
+            print(
+                f"{name} {batch} predicted {batch / predicted:.1f} measured {batch / measured:.1f} images/s, "
+                f"{maps} maps leave, ratio apart {measured / predicted / first - 1:+.3f}"
+            )
 
 
 if __name__ == "__main__":
