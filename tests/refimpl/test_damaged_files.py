@@ -243,7 +243,7 @@ def test_damaged_data_is_read_or_refused(tmp_path: Path, count: int) -> None:
     assert outcomes[False] > count / 2
 
 
-# -- profiles ----------------------------------------------------------------------------------------------------------
+# -- profiles, logs, fates ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -253,45 +253,28 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> str:
     return path.read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
-@amounts
-def test_damaged_profiles_are_planned_with_or_refused(profile: str, tmp_path: Path, count: int) -> None:
-    path, statuses = tmp_path / "damaged.json", Counter[int]()
-    for seed in range(count):
-        path.write_bytes(damaged_text(profile, Random(seed), damaged_json))
-        statuses += command("plan", "lenet", "--batch", 4, "--machine", path, "--policy", "vdnn-all")
-    assert statuses[2] > count / 4
-
-
-# -- logs --------------------------------------------------------------------------------------------------------------
+ON_LENET = "plan lenet --batch 4 --machine"
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["profile.json", "log.csv", "fates"])
 @amounts
-def test_damaged_logs_are_replayed_or_refused(tmp_path: Path, count: int) -> None:
-    path, statuses = tmp_path / "damaged.csv", Counter[int]()
-    text = "".join(LOG.read_text(encoding="utf-8").splitlines(keepends=True)[:40])
-    for seed in range(count):
-        path.write_bytes(damaged_text(text, Random(seed), damaged_csv))
-        statuses += command("study", "fragmentation", path)
-    assert statuses[2] > count / 4
-
-
-# -- fates, points of curves, a tuned batch, this machine's costs ------------------------------------------------------
-
-
-@pytest.mark.slow
-@amounts
-def test_damaged_fates_are_planned_with_or_refused(tmp_path: Path, count: int) -> None:
-    path, statuses = tmp_path / "damaged.fates", Counter[int]()
-    here = ("plan", "lenet", "--batch", 4, "--machine", "titan-x")
+def test_a_command_reads_a_damaged_file_or_refuses_it(profile: str, tmp_path: Path, kind: str, count: int) -> None:
+    path, statuses = tmp_path / kind, Counter[int]()
     with redirect_stdout(io.StringIO()):
-        assert main([*map(str, here), "--policy", "superneurons", "--save-fates", str(path)]) == 0
-    whole = path.read_bytes()
+        assert main(f"{ON_LENET} titan-x --policy superneurons --save-fates {tmp_path}/whole".split()) == 0
+    text, change, line = {
+        "profile.json": (profile, damaged_json, f"{ON_LENET} {path} --policy vdnn-all"),
+        "log.csv": ("\n".join(LOG.read_text().splitlines()[:40]), damaged_csv, f"study fragmentation {path}"),
+        "fates": ((tmp_path / "whole").read_text(), damaged_csv, f"{ON_LENET} titan-x --set fates={path}"),
+    }[kind]
     for seed in range(count):
-        path.write_bytes(damaged_bytes(whole, Random(seed)))
-        statuses += command(*here, "--set", f"fates={path}")
+        path.write_bytes(damaged_text(text, Random(seed), change))
+        statuses += command(*line.split())
     assert statuses[2] > count / 4
+
+
+# -- points of curves, a tuned batch, this machine's costs -------------------------------------------------------------
 
 
 #: A study → its words, and how many of its first damaged files are tried in the suite.
