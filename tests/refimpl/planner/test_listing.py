@@ -5,20 +5,17 @@ After a change that is meant to change it, `python -m tests.refimpl.planner.test
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from bisect import bisect_left
 from itertools import takewhile
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.machine import Choice, Machine
 from refimpl.names.networks import build
-from refimpl.network import Builder, Call
+from refimpl.network import Builder
 from refimpl.planner import DoesNotFit, Program, plan
 from refimpl.planner.instructions import Allocate, Free, Launch, Wait
 from refimpl.planner.listing import entries, listing, repetitions
@@ -38,20 +35,6 @@ from tests.refimpl.modules import (
 STORED = Path(__file__).with_name("tiny.txt")
 
 
-@dataclasses.dataclass(frozen=True)
-class Steady(Machine):
-    """Every call takes 1 ms, every copy 2.5 ms."""
-
-    def choices(self, call: Call) -> tuple[Choice, ...]:
-        return (Choice("direct", 0, 1e-3),)
-
-    def seconds(self, call: Call, choice: Choice | None = None) -> float:
-        return 1e-3
-
-    def copy_seconds(self, nbytes: int, direction: Literal["out", "in"], tier: str = "host") -> float:
-        return 2.5e-3
-
-
 def tiny() -> Program:
     b = Builder("tiny", (8, 3, 8, 8))
     b.conv(4, 3, pad=1)
@@ -59,12 +42,10 @@ def tiny() -> Program:
     b.pool(2)
     b.fc(3)
     b.softmax()
-    titan = machine()
-    steady = Steady(**{field.name: getattr(titan, field.name) for field in dataclasses.fields(titan) if field.init})
     modules = setup(
         name="demo", offload=OffloadSome(), prefetch=PrefetchAhead(1), recompute=DropSome(1.0, kinds=("pool",))
     )
-    return plan(b.build(), modules, steady, 1 << 20)
+    return plan(b.build(), modules, machine(), 1 << 20)
 
 
 def whole(program: Program) -> str:
