@@ -31,19 +31,6 @@ class Departures:
         return self._at.get(step.number, ())
 
 
-class Arrivals:
-    """Step → the maps that are prefetched at it: the bound object of a prefetch that knows them all beforehand."""
-
-    def __init__(self) -> None:
-        self._at: defaultdict[int, list[Tensor]] = defaultdict(list)
-
-    def add(self, number: int, tensor: Tensor) -> None:
-        self._at[number].append(tensor)
-
-    def due(self, step: Step) -> Sequence[Tensor]:
-        return self._at.get(step.number, ())
-
-
 class Releases:
     """Step → the tensors that are released after it: the bound object of both kinds of liveness."""
 
@@ -201,3 +188,19 @@ class NetworkWide(slots.Liveness):
             if tensor.kind in ("gradient map", "weight gradient", "momentum"):
                 releases.add(uses[-1].number, tensor)
         return releases
+
+
+# -- for prefetches of the other papers --------------------------------------------------------------------------------
+
+
+class Arrivals:
+    """Step → the maps that are prefetched at it: the bound object of a prefetch that knows them all beforehand."""
+
+    def __init__(self) -> None:
+        self._at: defaultdict[int, list[Tensor]] = defaultdict(list)
+
+    def add(self, number: int, tensor: Tensor) -> None:
+        self._at[number].append(tensor)
+
+    def due(self, step: Step) -> Sequence[Tensor]:
+        return self._at.get(step.number, ())
