@@ -8,8 +8,7 @@ import pytest
 
 import refimpl
 from refimpl.memory import ALLOCATORS
-from refimpl.planner import Context, DoesNotFit, SetupError
-from refimpl.slots import questions as slots
+from refimpl.planner import DoesNotFit, SetupError
 from refimpl.slots.baseline import NetworkWide
 from tests.messages import raises_naming
 from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, PrefetchAhead, setup
@@ -51,10 +50,8 @@ def test_a_changed_setup_says_what_differs() -> None:
         ({"offload": OffloadSome}, "offload=OffloadSome OffloadSome()"),
         ({"offload": LastUsed()}, "used cache offload"),
         ({"allocator": "first-fit"}, "allocator='first-fit' .replace"),
-        (
-            {"cache": 7},
-            "cache=7 refimpl.slots.Cache",
-        ),
+        ({"cache": 7}, "cache=7 refimpl.slots.Cache"),
+        ({"offload": type("Nameless", (OffloadSome,), {"name": None})()}, "Nameless() no name ClassVar"),
         ({"copy_streams": "both"}, "copy_streams both shared separate"),
     ],
 )
@@ -71,16 +68,6 @@ def test_the_adopted_trial_has_the_programs_setup_and_its_seconds() -> None:
     slower = dataclasses.replace(adopted, seconds=2 * program.planned_seconds)
     assert dataclasses.replace(program, tried=(as_fast, slower, adopted)).adopted is adopted
     assert dataclasses.replace(program, tried=(as_fast, slower)).adopted is None
-
-
-class Nameless(slots.Offload):
-    def bind(self, context: Context) -> slots.BoundOffload:
-        raise AssertionError("a setup without a name for it is not planned")
-
-
-def test_a_module_without_a_name_says_where_to_write_it() -> None:
-    with raises_naming(SetupError, "offload=Nameless() has no name", "name: ClassVar", "class Nameless"):
-        setup(offload=Nameless())
 
 
 # -- sizes for people, and the hint that is looked for once, when it is read -------------------------------------------
