@@ -12,8 +12,7 @@ map.  Maps whose buffers were not needed stay raw.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
-from heapq import heappop, heappush
+from collections.abc import Container
 from typing import cast
 
 from refimpl.machine import HOST, Machine
@@ -48,12 +47,7 @@ class StoredMaps(PinnedMemory):
         self._machine, self._stream, self._device = machine, stream, device
         self._stored: dict[Tensor, Block] = {}
         self._planned: dict[Tensor, int] = {}  #: bytes that a map is expected to take in the store
-        self._left: dict[Tensor, int] = {}  #: the number of the step at which a map left
-        # Buffers have numbers in the order in which they were taken.  A heap may hold some that no longer belong there.
-        self._takers: list[Tensor] = []  #: number → map
-        self._number: dict[Tensor, int] = {}  #: of the map's latest buffer
-        self._storable: list[int] = []  #: a heap of the buffers whose maps can go to the store
-        self._spare: list[int] = []  #: a heap of those whose maps do not need them, negative: the latest first
+        self._left: dict[Block, int] = {}  #: a buffer whose map can go to the store → the step at which that left
 
     def advance(self, step: Step) -> None:
         """A step begins: in backward, maps come back ahead."""
@@ -72,12 +66,7 @@ class StoredMaps(PinnedMemory):
         self._planned.pop(tensor, None)  # another content may be another case
         nbytes = self.module.bytes_in_store(tensor, self._step)
         if nbytes is not None:
-            self._planned[tensor], self._left[tensor] = nbytes, self._step.number
-            heappush(self._storable, self._number[tensor])
-
-    def outdate(self, tensor: Tensor) -> None:
-        super().outdate(tensor)
-        self._spared(tensor)
+            self._planned[tensor], self._left[self._raw[tensor]] = nbytes, self._step.number
 
     def source(self, tensor: Tensor) -> Block:
         """The buffer that a copy in reads; a map that is in the store alone comes back first."""
@@ -97,10 +86,7 @@ class StoredMaps(PinnedMemory):
         if self._step.forward and self.module.limits[HOST] == UNLIMITED:
             while self.module.room < pinned_size(tensor.nbytes) and self._make_room(self.module.lag):
                 pass
-        block = super()._take(tensor)
-        self._number[tensor] = len(self._takers)
-        self._takers.append(tensor)
-        return block
+        return super()._take(tensor)
 
     def _make_room(self, lag: int = 0) -> bool:
         """Give back a buffer whose map is not needed from there, or that of the oldest map, which is stored.
@@ -108,29 +94,16 @@ class StoredMaps(PinnedMemory):
         That is done only to a map that left `lag` steps ago or earlier.
         """
         assert self._step is not None
-        if last := self._first(self._spare, lambda one: not self._raw[one].valid or self._is_stored(one)):
+        spare = (one for one, raw in reversed(self._raw.items()) if not raw.valid or self._is_stored(one))
+        if last := next(spare, None):
             self._give_back(last)  # outdated, or back ahead: the last of those is needed last
             return True
-        oldest = self._first(self._storable, self._planned.__contains__)
-        if not oldest or self._left[oldest] + lag > self._step.number:
+        storable = (one for one, raw in self._raw.items() if raw in self._left and one in self._planned)
+        oldest = next(storable, None)
+        if not oldest or self._left[self._raw[oldest]] + lag > self._step.number:
             return False
         self._put_away(oldest)
         return True
-
-    def _first(self, heap: list[int], belongs: Callable[[Tensor], bool]) -> Tensor | None:
-        """The map of a heap's first buffer; buffers that do not belong there any more are taken out of it."""
-        while heap:
-            number = abs(heap[0])
-            tensor = self._takers[number]
-            if tensor in self._raw and self._number[tensor] == number and belongs(tensor):
-                return tensor
-            heappop(heap)
-        return None
-
-    def _spared(self, tensor: Tensor) -> None:
-        """The map no longer needs its buffer, if it has one."""
-        if tensor in self._raw:
-            heappush(self._spare, -self._number[tensor])
 
     def _give_back(self, tensor: Tensor) -> None:
         """The map's buffer can serve another."""
@@ -158,7 +131,6 @@ class StoredMaps(PinnedMemory):
         if (raw is not None and raw.valid) or not self._is_stored(tensor):
             return  # it is there as it was, or nowhere
         self._copy(FromStore, tensor, raw or self._take(tensor), self._stored[tensor])
-        self._spared(tensor)
 
     def _copy(self, what: type[ToStore] | type[FromStore], tensor: Tensor, raw: Block, stored: Block) -> None:
         """Give the threads a map to copy."""
