@@ -111,6 +111,7 @@ def losses_by_pytorch(made: Network, source: Any, rate: float) -> list[float]:
     [
         more("tiny-vit", "sgd", 0.02),
         more("tiny-bert", "sgd", 0.02),
+        (MAPS, "sgd", 0.02),
         ("tiny-llama", "sgd", 0.02),
         ("tiny-gpt", "adamw", 1e-3),
     ],
@@ -153,43 +154,6 @@ def test_a_gpt_comes_to_the_bits_of_the_baseline_on_the_emulated_gpu() -> None:
             losses = [trainer.step(*source.batch(1, i)) for i in range(2)]
             found.append((losses, {name: values.tobytes() for name, values in trainer.state().items()}))
     assert found[0] == found[1] and found[2][0] == pytest.approx(found[0][0], rel=1e-6)
-
-
-# -- attention whose probabilities are maps ----------------------------------------------------------------------------
-
-
-def with_weights_of(state: dict[str, np.ndarray], heads: int) -> dict[str, np.ndarray]:
-    """The weights of a network that makes queries, keys and values at once, for one that makes the values apart."""
-    found = {}
-    for name, values in state.items():
-        layer, _, parameter = name.rpartition(".")
-        if layer.endswith(".qkv"):
-            rows = values.reshape(heads, 3, -1, *values.shape[1:])
-            block = layer.removesuffix(".qkv")
-            found[f"{block}.qk.{parameter}"] = rows[:, :2].reshape(-1, *values.shape[1:])
-            found[f"{block}.v.{parameter}"] = rows[:, 2].reshape(-1, *values.shape[1:])
-        else:
-            found[name] = values
-    return found
-
-
-@pytest.mark.parametrize("name", ["tiny_gpt", "tiny_bert"])
-def test_the_losses_are_those_with_probabilities_as_workspace(name: str) -> None:
-    make = getattr(refimpl.networks, name)
-    plain, network = make(**TWO_TILES), make(**TWO_TILES, probabilities="maps")
-    losses: list[list[float]] = []
-    start: dict[str, np.ndarray] = {}
-    for one in (plain, network):
-        with Trainer(refimpl.plan(one, "baseline", TITAN_X), "cpu", rate=0.05) as trainer:
-            state = trainer.state()
-            if not start:
-                start = with_weights_of({name: values.copy() for name, values in state.items()}, 2)
-            else:
-                trainer.load_state(state | {name: start[name] for name in state if name in start})
-            source = SyntheticTokens.of(network)
-            losses.append([float(trainer.step(*source.batch(2, iteration))) for iteration in range(3)])
-    assert losses[0][0] != losses[0][2]
-    np.testing.assert_allclose(losses[1], losses[0], rtol=5e-7)
 
 
 def test_what_is_no_way_to_have_probabilities_is_refused() -> None:

@@ -31,7 +31,7 @@ from refimpl.superneurons import (
 )
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.recompute import BoundSegments
-from refimpl.superneurons.segments import CHEAP, Segment, Segmentation, segments
+from refimpl.superneurons.segments import CHEAP, Segmentation, segments
 from tests.matrix import some
 from tests.refimpl.backend.running import differing, plain_training, trained
 from tests.refimpl.drawn_networks import networks
@@ -250,36 +250,6 @@ def test_alexnet(how: RecomputeSegments, runs: int, mib: float) -> None:
     assert program.counts.recomputed_layers == runs
     assert program.peak.live_bytes / MIB == pytest.approx(mib, abs=0.001)
     assert max(row.transient_bytes for row in program.rows) == program.peak.live_bytes
-
-
-# -- the rule ----------------------------------------------------------------------------------------------------------
-
-
-def as_printed(found: Segmentation, with_checkpoint: bool) -> dict[Segment, bool]:
-    """The paper's rule: a segment's outputs and the backward of its last layer, against the heaviest layer's backward.
-
-    The printed one leaves the checkpoints out.
-    """
-
-    def weight(segment: Segment) -> int:
-        made = {y for layer in segment.layers for y in layer.outputs}
-        return nbytes({*made, *segment.layers[-1].backward.uses, *(segment.checkpoints if with_checkpoint else [])})
-
-    def of_one(layer: Layer) -> int:
-        return nbytes({*layer.backward.uses, *(found.nearest(layer) if with_checkpoint else [])})
-
-    l_peak = max(of_one(step.layer) for step in found.backward)
-    return {segment: weight(segment) <= l_peak for segment in found.segments}
-
-
-@pytest.mark.parametrize("name", some(["alexnet", "vgg16", "inceptionv4", "resnet50"], "alexnet", "resnet50"))
-def test_on_the_papers_networks_the_rule_as_printed_chooses_the_same(name: str) -> None:
-    """For every segment that drops anything: ResNet's batch normalisations in front of a join do not."""
-    chosen = segmentation(build(f"{name}:superneurons"))
-    dropping = [segment for segment in chosen.segments if segment in chosen.dropped.values()]
-    for with_checkpoint in (True, False):
-        printed = as_printed(chosen, with_checkpoint)
-        assert [segment.keeps for segment in dropping] == [printed[segment] for segment in dropping]
 
 
 # -- the bound ---------------------------------------------------------------------------------------------------------
