@@ -12,12 +12,10 @@ from refimpl.cli.picture_option import checked, save
 from refimpl.cli.terminal import print_json, progress, say, show_table, wrapped
 from refimpl.machine import Machine
 from refimpl.memory import UNLIMITED
-from refimpl.names.modules import module
 from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.planner import plan
 from refimpl.report.tables import Column, Table, count, plain
-from refimpl.slots.questions import Algorithms
 from refimpl.studies.fragmentation.logged import replay_log
 from refimpl.studies.fragmentation.study import ORDERS, PoolRow, cases, least, setup, study
 from refimpl.studies.fragmentation.study import document as row_json
@@ -57,10 +55,6 @@ def add(parser: Parser) -> None:
         "--own-order", action="store_true",
         help="vDNN++'s own order of frees: offloaded maps at the barrier (default: vDNN's, synchronous)",
     )  # fmt: skip
-    parser.add_argument(
-        "--algorithms", choices=("memory", "performance"), default="memory",
-        help="convolutions with the least workspace, or the fastest ones (default: memory)",
-    )  # fmt: skip
     shared_options.machine(parser, MACHINE)
     shared_options.picture(parser, kinds=False)
     meant = "; ".join(f"{kind}: {what}" for kind, what in DRAWN.items())
@@ -74,16 +68,15 @@ def run(options: argparse.Namespace) -> int:
     picture = checked(options.picture)
     network, machine = build(options.network, options.batch), resolve.machine(options, MACHINE)
     policies = list(dict.fromkeys(options.policy or POLICIES))
-    algorithms = module("algorithms", options.algorithms)
     rows: list[PoolRow] = []
     traces = cases(policies)
     with progress("replaying", len(traces)) as advance:
-        for row in study(network, machine, policies, not options.own_order, algorithms):
+        for row in study(network, machine, policies, not options.own_order):
             if not rows or (rows[-1].policy, rows[-1].order) != (row.policy, row.order):
                 advance(row.policy)
             rows.append(row)
     if picture:
-        save(drawn(rows, network, machine, algorithms, options), picture)
+        save(drawn(rows, network, machine, options), picture)
     if options.json:
         print_json(document(rows, network, machine, options))
         return DONE
@@ -122,15 +115,12 @@ def document(
         "machine": machine.name,
         "catalogue": machine.catalogue,
         "synchronous": not options.own_order,
-        "algorithms": options.algorithms,
         "resident_bytes": rows[0].resident_bytes,
         "rows": [row_json(row) for row in rows],
     }
 
 
-def drawn(
-    rows: Sequence[PoolRow], network: Network, machine: Machine, algorithms: Algorithms, options: argparse.Namespace
-) -> Any:
+def drawn(rows: Sequence[PoolRow], network: Network, machine: Machine, options: argparse.Namespace) -> Any:
     """One of the two pictures."""
     from refimpl.studies.fragmentation.pictures import bars_picture, map_picture
 
@@ -138,7 +128,7 @@ def drawn(
     if options.draw == "bars":
         return bars_picture(rows, f"{network.name}, batch {network.batch} · {how} · {machine.name}")
     chosen = next((row for row in rows if row.order), rows[0])
-    made = setup(chosen.policy, chosen.order, not options.own_order, algorithms)
+    made = setup(chosen.policy, chosen.order, not options.own_order)
     program = plan(network, made, machine, UNLIMITED)
     what = f"{network.name}, batch {network.batch} · {chosen.policy}"
     order = f" · {ORDERS[chosen.order]}" if chosen.order else ""

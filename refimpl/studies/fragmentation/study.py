@@ -23,7 +23,6 @@ from refimpl.memory.allocation_trace import PoolSize, Trace, rounded
 from refimpl.network import Network
 from refimpl.planner import Program, Setup, plan
 from refimpl.slots.baseline import BufferAMap, NoOffload
-from refimpl.slots.questions import Algorithms
 from refimpl.studies.reproduce.vdnnpp import published
 from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputsOf
 from refimpl.vdnnpp.pool_search import PlacementError, find_pool
@@ -96,12 +95,12 @@ def document(row: PoolRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def setup(policy: str, order: Order | None = "early", join: bool = True, algorithms: Algorithms | None = None) -> Setup:
+def setup(policy: str, order: Order | None = "early", join: bool = True) -> Setup:
     """The setup whose iteration is replayed: vDNN++'s, with vDNN's joins (and a pinned buffer a map) or without."""
     if policy not in POLICIES:
         raise PlacementError(f"there is no policy {policy!r} in this study; there are {', '.join(POLICIES)}")
     pinned = BufferAMap() if join else VDNNPP_ALL.pinned
-    made = static(f"vdnnpp-{policy}", POLICIES[policy], algorithms, pinned, BothEnds())
+    made = static(f"vdnnpp-{policy}", POLICIES[policy], None, pinned, BothEnds())
     if isinstance(made.offload, OffloadInputsOf):
         made = made.replace(prefetch=WINDOW if order == "early" else WINDOW_LATE)
     return made.replace(join=join)
@@ -113,15 +112,11 @@ def cases(policies: Sequence[str] = tuple(POLICIES)) -> list[tuple[str, Order | 
 
 
 def study(
-    network: Network,
-    machine: Machine,
-    policies: Sequence[str] = tuple(POLICIES),
-    join: bool = True,
-    algorithms: Algorithms | None = None,
+    network: Network, machine: Machine, policies: Sequence[str] = tuple(POLICIES), join: bool = True
 ) -> Iterator[PoolRow]:
     """The rows, one by one: for every policy and order each of the HEURISTICS, then `planned`."""
     for policy, order in cases(policies):
-        program = plan(network, setup(policy, order, join, algorithms), machine, UNLIMITED)
+        program = plan(network, setup(policy, order, join), machine, UNLIMITED)
         events = program.allocation_trace()
         for heuristic in (*HEURISTICS, PLANNED):
             yield row_of(program, events, policy, order, heuristic)

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from refimpl.machine import Machine
-from refimpl.memory import UNLIMITED
+from refimpl.names.largest_batch import attempt, unlimited_baseline
 from refimpl.names.machines import named as machine_named
 from refimpl.names.networks import LATER
 from refimpl.names.presets import setup as setup_named
 from refimpl.network import Network
-from refimpl.planner import DoesNotFit, Program, plan
+from refimpl.planner import Program
 from refimpl.planner.instructions import CopyOut, Launch
 from refimpl.report.tables import Column, Table
 from refimpl.studies.transformers.outcomes import EFFORT, POLICIES, budgets, setup_of
@@ -70,7 +69,7 @@ def compared(
     """
     networks = [LATER[name].make(batch=batch, probabilities=how) for how in ("workspace", "maps")]
     on = machine_named(machine)
-    floor = plan(networks[0], setup_named("baseline"), on, UNLIMITED).planned_seconds
+    floor = unlimited_baseline(networks[0], on).planned_seconds
     given = {label: one for label, one in setups(effort).items() if label in (policies or (label,))}
     found = []
     given_shares = [share for share in shares if share is not None]
@@ -79,21 +78,13 @@ def compared(
         within.append((None, on.memory_bytes))
     for share, nbytes in within:
         for policy, setup in given.items():
-            programs = [planned(network, setup, on, nbytes) for network in networks]
+            programs = [attempt(network, setup_named(setup), on, nbytes) for network in networks]
             workspace, maps = (program.planned_seconds / floor if program else None for program in programs)
             moved, again = fates_of_probabilities(programs[1]) if programs[1] else (None, None)
             layers = len(probabilities_of(networks[1]))
             found.append(TwoPlans(policy, share, nbytes, workspace, maps, moved, again, layers))
             watch(policy)
     return found
-
-
-def planned(network: Network, setup: str, machine: Machine, nbytes: int) -> Program | None:
-    """None: it does not fit."""
-    try:
-        return plan(network, setup_named(setup), machine, nbytes)
-    except DoesNotFit:
-        return None
 
 
 def probabilities_of(network: Network) -> list[str]:
