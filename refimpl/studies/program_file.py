@@ -96,7 +96,7 @@ def fields(kind: type) -> list[str]:
 
 
 def read(found: Any, network: Network, machine: Machine, pinned: Pinned | None = None) -> Program:
-    """The program of a document, not yet verified; its seconds are 0.
+    """The program of a document, not yet verified; it counts nothing, and its seconds are 0.
 
     Args:
         found: the document, as JSON has it.
@@ -164,7 +164,7 @@ class _Reader:
         )
         if any(isinstance(it, Allocate) and it.address % grain for it in made.instructions):
             raise ValueError(f"a block's address is no multiple of {grain} bytes")
-        return dataclasses.replace(made, counts=counted_again(made))
+        return made
 
     def instruction(self, op: Any, *values: Any) -> Instruction:
         kind = KINDS.get(self.text(op))
@@ -240,16 +240,3 @@ class _Reader:
         if not isinstance(value, str):
             raise ValueError(f"{shown(value)} is not a text")
         return value
-
-
-def counted_again(program: Program) -> Counts:
-    """Bytes moved and steps that run again, counted in the instructions; batch and results do not count."""
-    fixed = {*program.pinned} - {*program.network.on_host}
-    moved = [it for it in program.instructions if isinstance(it, CopyIn | CopyOut) and it.tensor not in fixed]
-    again = [it for it in program.instructions if isinstance(it, Launch) and it.rebuild]
-    return Counts(
-        offloaded_bytes=sum(it.nbytes for it in moved if isinstance(it, CopyOut)),
-        prefetched_bytes=sum(it.nbytes for it in moved if isinstance(it, CopyIn)),
-        recomputed_layers=len(again),
-        waits=sum(isinstance(it, Wait) for it in program.instructions),
-    )
