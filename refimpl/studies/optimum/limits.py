@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from refimpl.cli.parser import DOES_NOT_FIT, Fail
 from refimpl.cli.terminal import progress, waiting
@@ -19,9 +19,8 @@ from refimpl.studies.optimum.exhaustive import MOST, RECOMPUTE_ALONE, Enumerated
 from refimpl.text import counted, duration, size
 
 
-@dataclass(frozen=True)
-class LimitRow:
-    """A line of the table."""
+class LimitRow(NamedTuple):
+    """A line of a table."""
 
     what: str
     how: str
@@ -59,7 +58,7 @@ class OptimumLimits:
         return {
             "setup": "bound", "simulated": True, "steps": self.steps, "single_step_bytes": self.single_step_bytes,
             "floor_seconds": self.floor, "bound": asdict(self.bound) | {"left_out": [*LEFT_OUT]},
-            "enumerated": enumerated_json(self.enumerated),
+            "enumerated": self.enumerated and enumerated_json(self.enumerated),
             "recompute_alone": alone and {
                 "nothing_seconds": alone.nothing, "rotor_seconds": alone.rotor if alone.rotor < float("inf") else None,
                 "enumerated": enumerated_json(alone.enumerated),
@@ -116,7 +115,7 @@ def limits_table(found: OptimumLimits, setups: Sequence[Compared]) -> Table:
     how = f"proved: no policy with {found.steps} is faster" if bound.proved else "as far as proved by the limit"
     rows = [LimitRow("floor", "fastest calls, no wait", found.floor), LimitRow("bound", how, bound.seconds)]
     if found.enumerated:
-        rows.append(LimitRow("enumerated", fates_of(found.enumerated), found.enumerated.seconds))
+        rows.append(enumerated_row(found.enumerated))
     rows += [LimitRow(one.paper or one.name, one.name if one.fits else "", one.seconds or None) for one in setups]
     columns = (
         Column("", "what"), Column("setup", "how", wraps=True), Column("iteration", "seconds", duration),
@@ -130,7 +129,7 @@ def recomputation_table(alone: Recomputation) -> Table:
     rows = [
         LimitRow("nothing", "", alone.nothing),
         LimitRow("Rotor's optimum", "", alone.rotor if alone.rotor < float("inf") else None),
-        LimitRow("enumerated", fates_of(alone.enumerated), alone.enumerated.seconds),
+        enumerated_row(alone.enumerated),
     ]
     columns = (
         Column("recomputed", "what"), Column("fates", "how", wraps=True), Column("iteration", "seconds", duration),
@@ -144,12 +143,12 @@ def recomputation_table(alone: Recomputation) -> Table:
     return Table.of("Recomputation alone, with the least workspaces", rows, columns, note)
 
 
-def fates_of(found: Enumerated) -> str:
-    return str(found.fates) if found.program else ""
+def enumerated_row(found: Enumerated) -> LimitRow:
+    return LimitRow("enumerated", str(found.fates) if found.program else "", found.seconds)
 
 
 def notes(found: OptimumLimits) -> list[str]:
-    """A note on how to read the figures."""
+    """How to read the figures."""
     bound = found.bound
     ended = "finished" if bound.proved else "stopped at the time limit; more time may give a higher bound"
     lines = [
@@ -169,14 +168,10 @@ def notes(found: OptimumLimits) -> list[str]:
 # -- for programs ------------------------------------------------------------------------------------------------------
 
 
-def enumerated_json(found: Enumerated | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
+def enumerated_json(found: Enumerated) -> dict[str, Any]:
+    made = found.program
     return {
-        "seconds": found.seconds,
-        "fates": dict(found.fates.chosen) if found.program else None,
-        "setup": found.program.setup.slots if found.program else None,
-        "maps": [tensor.name for tensor in found.enumerated],
-        "candidates": found.candidates,
-        "planned": found.planned,
-    }
+        "seconds": found.seconds, "fates": dict(found.fates.chosen) if made else None,
+        "setup": made.setup.slots if made else None, "maps": [tensor.name for tensor in found.enumerated],
+        "candidates": found.candidates, "planned": found.planned,
+    }  # fmt: skip

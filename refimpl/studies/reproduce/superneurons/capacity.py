@@ -111,11 +111,10 @@ def _row(network: str, setup: str, found: Largest, theirs: Published | None = No
     batch, depth = found.size, None
     if network == DEEP:
         batch, depth = DEEP_BATCH, depth_of(found.size) if found.size else 0
-    program = found.program
-    if program is None:
-        return CapacityRow(network, batch, depth, setup, 0, 0, 0.0, theirs)
-    speed = program.network.batch / program.planned_seconds
-    return CapacityRow(network, batch, depth, setup, program.network.resident_bytes, program.peak_bytes, speed, theirs)
+    figures, program = (0, 0, 0.0), found.program
+    if program:
+        figures = program.network.resident_bytes, program.peak_bytes, program.network.batch / program.planned_seconds
+    return CapacityRow(network, batch, depth, setup, *figures, theirs)
 
 
 # -- beside the published figures --------------------------------------------------------------------------------------
