@@ -79,9 +79,8 @@ class AttentionReport(written.Report):
     """Attention by both paths, and the block."""
 
     title: ClassVar[str] = "Attention and a block beside PyTorch"
-    option: ClassVar[str] = "--attention"
-    prefix: ClassVar[str] = "attention-"
-    pages: ClassVar[Mapping[str, str]] = {"docs/speed.md": "bench attention"}
+    option: ClassVar[str] = "attention"
+    page: ClassVar[str] = "docs/speed.md"
 
     threads: int
     turns: int

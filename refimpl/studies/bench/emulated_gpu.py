@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -41,9 +41,8 @@ class EmulatedReport(written.Report):
     """Seconds of processor time.  `cold`: None where it was not measured."""
 
     title: ClassVar[str] = "The emulated GPU's speed"
-    option: ClassVar[str] = "--emulated"
-    prefix: ClassVar[str] = "emulated-"
-    pages: ClassVar[Mapping[str, str]] = {"docs/without-a-gpu.md": "bench emulated"}
+    option: ClassVar[str] = "emulated"
+    page: ClassVar[str] = "docs/without-a-gpu.md"
 
     turns: int
     product: float  #: one product of the two matrices: the launch, the kernel, the wait for its end

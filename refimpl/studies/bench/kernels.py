@@ -241,8 +241,6 @@ class KernelReport(written.Report):
     """A run of the bench, ready to be shown or written down."""
 
     title: ClassVar[str] = "The kernels"
-    option: ClassVar[str] = ""
-    prefix: ClassVar[str] = ""
     how: ClassVar[str] = "In brackets: our rate over theirs, so 1 is as fast, 0.5 half as fast."
 
     device: str  #: "cpu" or "gpu"
@@ -253,7 +251,7 @@ class KernelReport(written.Report):
     targets_note: str = ""
 
     @property
-    def pages(self) -> Mapping[str, str]:  # type: ignore[override]
+    def pages(self) -> Mapping[str, str]:
         """README says what ran on a GPU."""
         pages = ("README.md", "docs/on-a-gpu.md") if self.device == "gpu" else ("docs/speed.md",)
         return dict.fromkeys(pages, f"bench {self.device}")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -129,9 +129,8 @@ class PlanningReport(written.Report):
     """How long planning takes, and how that grows."""
 
     title: ClassVar[str] = "Planning, verifying and simulating"
-    option: ClassVar[str] = "--planner"
-    prefix: ClassVar[str] = "planner-"
-    pages: ClassVar[Mapping[str, str]] = {"docs/speed.md": "bench planner"}
+    option: ClassVar[str] = "planner"
+    page: ClassVar[str] = "docs/speed.md"
 
     turns: int
     rows: list[PlanningRow]

@@ -10,7 +10,7 @@ favour whichever framework waits less for its threads.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 from typing import ClassVar
@@ -76,9 +76,8 @@ class TrainingReport(written.Report):
     """An iteration of every network."""
 
     title: ClassVar[str] = "An iteration of training"
-    option: ClassVar[str] = "--training"
-    prefix: ClassVar[str] = "training-"
-    pages: ClassVar[Mapping[str, str]] = {"docs/speed.md": "bench training"}
+    option: ClassVar[str] = "training"
+    page: ClassVar[str] = "docs/speed.md"
 
     threads: int
     rows: list[TrainingRow]

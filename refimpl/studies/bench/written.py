@@ -40,9 +40,8 @@ class Report(ABC):
     """Where, when and with what something was measured; and its tables, for a terminal and for the documentation."""
 
     title: ClassVar[str]  #: of its page in docs/measurements
-    option: ClassVar[str]  #: of `refimpl bench` that measures it; empty: none is needed
-    prefix: ClassVar[str]  #: of the names of its two files there
-    pages: ClassVar[Mapping[str, str]]  #: other page → the name of the two markers there between which the tables are
+    option: ClassVar[str] = ""  #: of `refimpl bench`, for which its two files there and its markers are named
+    page: ClassVar[str]  #: another page, which has its tables between two markers
 
     name: str = field(default_factory=processor)  #: of the CPU or the GPU
     versions: dict[str, str]
@@ -57,6 +56,11 @@ class Report(ABC):
     @abstractmethod
     def how(self) -> str:
         """How the figures were measured, in a sentence."""
+
+    @property
+    def pages(self) -> Mapping[str, str]:
+        """Page → the name of the two markers there."""
+        return {self.page: f"bench {self.option}"}
 
     @property
     def described(self) -> str:
@@ -78,7 +82,7 @@ class Report(ABC):
 
     def full(self) -> str:
         """The page in docs/measurements, Markdown."""
-        made = f"Made by `{' '.join(filter(None, ('refimpl bench', self.option, '--write')))}`. {self.how}"
+        made = f"Made by `refimpl bench {f'--{self.option} ' * bool(self.option)}--write`. {self.how}"
         tables = [f"## {table.title}\n\n{table.markdown()}" for table in self.tables()]
         return "\n\n".join([f"# {self.title}: {self.name}, {self.date}", self.described, made, *tables])
 
@@ -87,7 +91,7 @@ class Report(ABC):
 
     def write(self, root: Path) -> Iterator[Path]:
         """Write the report into docs/measurements and into the pages below `root`; the paths, one after another."""
-        stem = f"{self.prefix}{slug(self.name)}-{self.date}"
+        stem = "-".join(filter(None, (self.option, slug(self.name), self.date)))
         yield from write_measurement(root, stem, self.full(), asdict(self))
         for page, marker in self.pages.items():
             path = root / page

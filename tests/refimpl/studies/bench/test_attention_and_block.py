@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,9 +20,11 @@ def test_attention_is_measured_beside_both_paths(torch: Any) -> None:
     assert all(row.ours > 0 and row.theirs > 0 for row in rows)
 
 
-def test_the_page_says_what_is_met_and_what_is_missed() -> None:
+def test_the_page_says_what_is_met_and_what_is_missed(tmp_path: Path) -> None:
     rows = [BesideTorch("attention", FUSED, 0.3, 0.1), BesideTorch("a block", MODULE, 0.2, 0.1)]
-    text = AttentionReport(versions={}, load=0.0, threads=1, turns=7, rows=rows).short()
+    report = AttentionReport(versions={}, load=0.0, threads=1, turns=7, rows=rows)
+    full, text = next(report.write(tmp_path)), report.short()
+    assert full.name.startswith("attention-") and "`refimpl bench --attention --write`" in full.read_text()
     assert "| attention | fused | 300.0 | 100.0 | 3.00 | 3 | met |" in text
     assert "| a block | a module | 200.0 | 100.0 | 2.00 | 1.3 | missed |" in text
     assert "Processor time on 1 thread, the least of 7 turns." in text

@@ -173,6 +173,6 @@ def test_a_busy_machine_is_admitted() -> None:
 
 def test_the_markers_are_where_the_benches_write() -> None:
     others = (AttentionReport, EmulatedReport, PlanningReport, TrainingReport)
-    for pages in (report([]).pages, report([], "gpu").pages, *(one.pages for one in others)):
-        for page, name in pages.items():
-            assert put_between((Path(__file__).parents[4] / page).read_text(encoding="utf-8"), name, "x")
+    pages = [(one.page, f"bench {one.option}") for one in others]
+    for page, name in (*pages, *report([]).pages.items(), *report([], "gpu").pages.items()):
+        assert put_between((Path(__file__).parents[4] / page).read_text(encoding="utf-8"), name, "x")
