@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 
+from refimpl.names.largest_batch import attempt
 from refimpl.names.networks import build
 from refimpl.network import Network
-from refimpl.planner import CopyIn, CopyOut, Program, plan
+from refimpl.planner import CopyIn, CopyOut, Program, Setup, plan
+from refimpl.slots.baseline import NoRecompute
 from refimpl.studies.reproduce.evaluation import moved_bytes, out_bytes
 from refimpl.studies.reproduce.published import Published
 from refimpl.studies.reproduce.superneurons import speed
@@ -61,6 +65,44 @@ def test_what_moved_is_what_the_instructions_copy(network: Network) -> None:
     program = least_plan(network, wanted, machine())
     assert out_bytes(program) == recounted(program, CopyOut)
     assert moved_bytes(program) == recounted(program, CopyOut) + recounted(program, CopyIn)
+
+
+# -- the pool grows ----------------------------------------------------------------------------------------------------
+
+
+def shares(network: Network, low: float, count: int, wanted: Setup = speed.EVERYTHING) -> list[Program]:
+    """From a share of what an unlimited plan comes to use, to all of it."""
+    top = plan(network, wanted, K40C, PLENTY).arena_bytes
+    budgets = [round(top * (low + (1 - low) * i / (count - 1))) for i in range(count)]
+    return [made for budget in budgets if (made := attempt(network, wanted, K40C, budget))]
+
+
+def test_traffic_falls_as_the_pool_grows() -> None:
+    """From the least that fits, of seven budgets, to plenty."""
+    points = shares(build("resnet50:superneurons", 4), 0.4, 7)
+    moved = [moved_bytes(point) for point in points]
+    assert len(points) >= 4 and moved == sorted(moved, reverse=True) and moved[0] > 0 == moved[-1]
+    first, last = points[0], points[-1]
+    assert first.counts.evictions > last.counts.evictions == 0 and first.counts.misses >= last.counts.misses
+    assert first.budget < last.budget and first.planned_seconds > last.planned_seconds
+
+
+@pytest.mark.slow
+def test_on_drawn_networks_more_room_seldom_moves_more_bytes() -> None:
+    """They need not fall, because of holes and prefetches: counted is how often the next larger budget moves more."""
+    found: Counter[str] = Counter()
+    everything_moves = speed.EVERYTHING.replace(recompute=NoRecompute())  # else most of what is evicted needs no copy
+
+    @settings(max_examples=12, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(networks())
+    def draw(network: Network) -> None:
+        for smaller, larger in itertools.pairwise(shares(network, 0.4, 9, everything_moves)):
+            found["pairs"] += moved_bytes(smaller) > 0
+            found["more"] += moved_bytes(larger) > moved_bytes(smaller)
+
+    draw()
+    assert found["pairs"] > 10
+    assert found["more"] < 0.1 * found["pairs"], found
 
 
 # -- the heap against driver calls -------------------------------------------------------------------------------------
