@@ -1,15 +1,14 @@
 """SuperNeurons' evaluation of speed: the tensor cache, workspaces, the heap, and speed by batch.  Times are simulated.
 
 Of the cache (§3.3.2) the paper says neither what "without" is nor which copies of its Table 3 count.  So it is read in
-two ways.  Overlapped is the stage `offload`: the outputs of every CONV and FC are offloaded at once, and prefetched.
-Synchronous is the preset `superneurons-eager`: a CONV's output leaves and is freed at once, each step that uses it has
-it copied in, and hardly a kernel runs beside a copy.
+two ways, which docs/superneurons-evidence.md describes: overlapped (the stage `offload`) and synchronous (the preset
+`superneurons-eager`).
 
 Of the heap (§3.3.1) the paper's reason is one figure: cudaMalloc and cudaFree took 36 % of ResNet-50's training time.
 It does not give the time of one call, on which that share depends.  Table 2 is compared with two numbers fitted to
 ResNet-50 alone: a call of the driver takes as long as gives the text's share, and a call of a library costs as much
-more as gives the speed of ResNet-50 with the pool.  All other lines, the five other networks among them, have not been
-seen by the fit.  The cost is that of the authors' runtime: no other figure is simulated with it.
+more as gives the speed of ResNet-50 with the pool.  The fit has seen no other line, and no other figure is simulated
+with this cost of the authors' runtime.
 """
 
 from __future__ import annotations

@@ -1,29 +1,19 @@
 """vDNN's evaluation, part by part: the published figures beside ours, and its networks under every policy.
 
-`published.json` has the published ones.  Their marks:
-
-| mark | source |
-| --- | --- |
-| P | abstract or introduction of MICRO-49 2016; or abstract of arXiv 1602.08124v1: other figures, of another GPU |
-| p | the body of the MICRO version, which was not at hand: recalled, and not checked again |
-
-"Performance lost" is 1 - T(all in memory) / T(vDNN): a GPU that takes 1.25 times as long has lost 20 %.  Copies: 16 of
-336 GB/s are the 4.7 % that a full link takes of the device memory's bandwidth.  Of the paper's figures 6, 11, 12, 13,
-14 and 15 some numbers are known; for the others, and for single bars of these, no number was at hand.
-
-The conventions, the same for every network (C: a fit to the published savings, and not a proof):
+`published.json` has the published ones; docs/vdnn-evidence.md says what their marks mean, and which conventions are
+ours, the same for every network (C: a fit to the published savings, and not a proof):
 
 - GB is 2^30 bytes: with 10^9, the total of VGG-416 would be 4.4 % off in place of 2.7 %, and the peak of VGG-16(128)
   6.8 % in place of 0.5 %.
-- The memory of a step is its live maps and gradient maps, its workspace, and W and dW of all convolutions.
-- The average and the peak are taken over the steps of the feature extraction, without the classifier (everything from
-  the first fully connected layer on).
+- The memory of a step is its live maps and gradient maps, its workspace, and W and dW of all convolutions.  Average and
+  peak are taken over the steps of the feature extraction, without the classifier (everything from the first fully
+  connected layer on).
 - Savings are shares of the network-wide total, classifier and the largest workspace of the fastest algorithms included.
-- An oracle is the same GPU with memory enough for everything; performance is its time over the policy's.
+- An oracle is the same GPU with memory enough for everything.  Performance is its time over the policy's: a GPU that
+  takes 1.25 times as long has lost 20 %.
 
 When the dynamic policy takes "no offload" is read in two ways.  Ours: where it fits, released layer by layer.  Network-
-wide: where everything allocated once fits.  Only so are the four networks of six without an offload those that the
-paper's policy takes none for, as recalled.  A figure that the second reading changes has a line for it, too.
+wide: where everything allocated once fits.  A figure that the second reading changes has a line for it, too.
 """
 
 from __future__ import annotations
