@@ -5,6 +5,7 @@ Arrays on a GPU are played by `OnDevice`: shape, type and strides, and memory th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from kernels.checks import arguments
 from kernels.checks.arguments import LARGEST, KernelError
-from kernels.fast import concat, conv, elementwise, gemm
+from kernels.fast import concat, conv, dropout, elementwise, gemm, join, relu, sgd
 from kernels.targets import declare, gpu, launch
 from kernels.targets.launch import REGISTRY, Floats, Ints, Kernel
 from kernels.targets.shim import cuda
@@ -128,6 +129,32 @@ def test_arrays_on_different_devices() -> None:
 def test_a_wrong_shape() -> None:
     with raises_naming(KernelError, "f", "y", (3, 2), (2, 3)):
         arguments.check_shape("f", "y", ones(3, 2), (2, 3))
+
+
+DROPOUT: dict[str, Any] = {"probability": 0.5, "seed": 0, "layer": 0, "iteration": 0}
+MIXED: dict[tuple[str, str, str], Callable[[Any, Any], None]] = {
+    ("elementwise.copy", "x", "y"): lambda x, y: elementwise.copy(x, y),
+    ("elementwise.axpy", "x", "y"): lambda x, y: elementwise.axpy(1.0, x, y),
+    ("relu.forward", "x", "y"): lambda x, y: relu.forward(x, y),
+    ("relu.backward", "y", "dx"): lambda x, y: relu.backward(x, x, y),
+    ("dropout.forward", "x", "y"): lambda x, y: dropout.forward(x, y, **DROPOUT),
+    ("dropout.backward", "dy", "dx"): lambda x, y: dropout.backward(x, y, **DROPOUT),
+    ("join.forward", "y", "inputs[1]"): lambda x, y: join.forward([x, y], x),
+    ("join.backward", "dy", "dxs[0]"): lambda x, y: join.backward(x, [y]),
+    ("join.fork_forward", "x", "ys[0]"): lambda x, y: join.fork_forward(x, [y]),
+    ("join.fork_backward", "dx", "dys[1]"): lambda x, y: join.fork_backward([x, y], x),
+    ("concat.forward", "y", "inputs[0]"): lambda x, y: concat.forward([y], x),
+    ("concat.backward", "dy", "dxs[0]"): lambda x, y: concat.backward(x, [y]),
+    ("sgd.update", "w", "momentum_buffer"): lambda x, y: sgd.update(x, x, y, rate=0.1),
+}
+
+
+@pytest.mark.parametrize("names", MIXED, ids=" ".join)
+def test_families_refuse_arrays_on_different_devices(names: tuple[str, str, str]) -> None:
+    x = ones(2, 3)
+    with raises_naming(KernelError, *names, "CPU", "GPU"):
+        MIXED[names](x, OnDevice(2, 3))
+    assert (x == 1).all()
 
 
 # -- launches ----------------------------------------------------------------------------------------------------------

@@ -193,3 +193,18 @@ def test_what_a_barrier_separates_is_no_race() -> None:
     with cpu.checked():
         launch(transpose_and_scale, (2, 2), matrix, turned, 7, 13, 0.5)
     np.testing.assert_array_equal(turned, matrix.T * np.float32(0.5) + 1)
+
+
+@kernel(block=8)
+def second_name(x: Floats) -> None:
+    part = cuda.shared.array(8, np.float32)
+    other = part
+    other[cuda.threadIdx.x] = x[cuda.threadIdx.x]
+
+
+def test_a_shared_array_with_two_names_is_refused() -> None:
+    with (
+        cpu.checked(),
+        raises_naming(cpu.UnsupportedKernel, "other[threadIdx_x]"),
+    ):
+        launch(second_name, 1, np.zeros(8, np.float32))

@@ -33,6 +33,18 @@ def test_a_workspace_between_two_sizes_holds_the_smaller_number_of_images() -> N
             assert im2col._step(pass_, shape, np.empty(floats, np.float32)) == images
 
 
+def test_workspace_bytes_by_the_formula() -> None:
+    shape = ConvShape.of((32, 3, 224, 224), (64, 3, 11, 11), (4, 4), (2, 2))
+    columns, dw = 3 * 121 * 55 * 55, 64 * 3 * 121
+    for images in (1, 5, 32):
+        assert im2col.workspace_bytes("forward", shape, images) == 4 * images * columns
+        assert im2col.workspace_bytes("backward_data", shape, images) == 4 * images * columns
+        assert im2col.workspace_bytes("backward_filter", shape, images) == 4 * images * (columns + dw)
+    for pass_ in PASSES:
+        sizes = [im2col.workspace_bytes(pass_, shape, images) for images in range(1, 33)]
+        assert sizes == sorted(set(sizes)) and sizes[-1] == im2col.workspace_bytes(pass_, shape)
+
+
 def test_a_pointwise_convolution_needs_columns_only_where_the_map_differs() -> None:
     pointwise = ConvShape.of((8, 16, 10, 10), (32, 16, 1, 1))
     assert im2col.workspace_bytes("forward", pointwise) == im2col.workspace_bytes("backward_data", pointwise) == 0

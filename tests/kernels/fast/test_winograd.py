@@ -32,6 +32,20 @@ def test_more_images_than_a_grid_has_rows() -> None:
     check_against_plain("backward_filter", ConvShape.of((4095 + 2, 1, 1, 1), (1, 1, 3, 3), (1, 1), (1, 1)), "winograd")
 
 
+def test_workspace_bytes_by_the_formula() -> None:
+    shape = ConvShape.of((32, 64, 55, 30), (128, 64, 3, 3), (1, 1), (0, 1))
+    y_tiles, x_tiles, pairs = 27 * 15, 28 * 15, 128 * 64 + 16
+    for i in (1, 5, 32):
+        y_maps, x_maps = (i * tiles * 128 + 16 + i * tiles * 64 + 16 for tiles in (y_tiles, x_tiles))
+        assert winograd.workspace_bytes("forward", shape, i) == 64 * (pairs + y_maps)
+        assert winograd.workspace_bytes("backward_data", shape, i) == 64 * (pairs + x_maps)
+        images = i * (y_tiles * 128 + 16 + y_tiles * 64 + 16 + pairs)
+        assert winograd.workspace_bytes("backward_filter", shape, i) == 64 * (pairs + images)
+    for pass_ in PASSES:
+        sizes = [winograd.workspace_bytes(pass_, shape, i) for i in range(1, 33)]
+        assert sizes == sorted(set(sizes)) and sizes[-1] == winograd.workspace_bytes(pass_, shape)
+
+
 def test_planes_are_an_odd_number_of_lines_apart() -> None:
     for size in (*range(1, 70), 64 * 64, 512 * 1024 + 1):
         lines, rest = divmod(winograd.plane(size), 16)
