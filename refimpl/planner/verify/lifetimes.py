@@ -43,7 +43,6 @@ class FreeBytes:
     def __init__(self, size: int) -> None:
         self._starts = [0] if size else []
         self._ranges = {0: CheckedBlock(None, 0, size, {})} if size else {}
-        self.moved = 0  #: ranges put in or cut out so far: the work this map has had
 
     def at(self, address: int) -> CheckedBlock | None:
         """The range that was put back exactly here."""
@@ -53,7 +52,6 @@ class FreeBytes:
         """The block's bytes are free again."""
         insort(self._starts, block.address)
         self._ranges[block.address] = block
-        self.moved += 1
 
     def take(self, start: int, end: int) -> list[CheckedBlock] | None:
         """Cut the bytes start..end out of the ranges; None, and nothing happens, if some of them are not here."""
@@ -76,7 +74,6 @@ class FreeBytes:
         starts[first:past] = [rest.address for rest in rests]
         for rest in rests:
             ranges[rest.address] = rest
-        self.moved += len(cut) + len(rests)
         return cut
 
     def forget(self) -> None:
