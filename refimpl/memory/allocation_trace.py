@@ -23,9 +23,9 @@ class TraceEvent(NamedTuple):
 Trace = Sequence[TraceEvent]
 
 
-def rounded(nbytes: int, granularity: int = GRANULARITY) -> int:
+def rounded(nbytes: int) -> int:
     """Bytes that a block for `nbytes` holds: whole granules, at least one."""
-    return max(-(-nbytes // granularity), 1) * granularity
+    return max(-(-nbytes // GRANULARITY), 1) * GRANULARITY
 
 
 def fullest(events: Iterable[TraceEvent]) -> tuple[int, TraceEvent | None]:
@@ -35,7 +35,7 @@ def fullest(events: Iterable[TraceEvent]) -> tuple[int, TraceEvent | None]:
     blocks: dict[int, int] = {}
     for event in events:
         if event.nbytes:
-            blocks[event.block] = nbytes = -(-event.nbytes // GRANULARITY) * GRANULARITY
+            blocks[event.block] = nbytes = rounded(event.nbytes)
             held += nbytes
             if held > peak:
                 peak, last = held, event

@@ -91,8 +91,8 @@ class Answers:
             raise self._refusal(question, answer, instead)
         return tuple(answer)
 
-    def _tensors(self, question: str, answer: Any, instead: str = TENSORS) -> tuple[Tensor, ...]:
-        return tuple([self._tensor(question, x, instead) for x in self._all(question, answer, instead)])
+    def _tensors(self, question: str, answer: Any) -> tuple[Tensor, ...]:
+        return tuple([self._tensor(question, x, TENSORS) for x in self._all(question, answer, TENSORS)])
 
     def _at(self, step: Step, method: str) -> Sequence[Tensor]:
         """What a method answers at a step: tensors."""
