@@ -106,6 +106,13 @@ CLASS: dict[str, str] = {
 }
 
 
+def tested(lab: str, *options: str) -> int:
+    """Run a lab's tests."""
+    tests = f"tutorials/labs/test_{lab}.py"
+    command = [sys.executable, "-m", "pytest", tests, "-q", "-p", "no:cacheprovider", *options]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
 def forty() -> list[str]:
     """The table of the class."""
     assert len(CLASS) == 40
@@ -113,28 +120,13 @@ def forty() -> list[str]:
         for name, text in CLASS.items():
             Path(folder, f"{name}.py").write_text(text, encoding="utf-8")
         table = Path(folder) / "marks.csv"
-        options = ["--class", folder, "--csv", str(table), "--limit", str(LIMIT)]
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "tutorials/labs/test_a1.py",
-            *options,
-            "-q",
-            "-p",
-            "no:cacheprovider",
-        ]
         began = time.monotonic()
-        status = subprocess.run(command, cwd=ROOT, check=False).returncode
+        status = tested("a1", "--class", folder, "--csv", str(table), "--limit", str(LIMIT))
         seconds = time.monotonic() - began
         with table.open(encoding="utf-8", newline="") as file:
             rows = [*csv.DictReader(file)]
-    lines = [
-        f"{len(rows)} files in {seconds:.0f} s, exit status {status}.",
-        "",
-        "| hand-in | mark | tests | said | like |",
-    ]
-    lines.append("| --- " * 5 + "|")
+    lines = [f"{len(rows)} files in {seconds:.0f} s, exit status {status}.", ""]
+    lines += ["| hand-in | mark | tests | said | like |", "| --- " * 5 + "|"]
     for row in sorted(rows, key=lambda row: (*CLASS,).index(row["student"].removeprefix("'"))):
         said = row["said"].replace(f"{folder}/", "").replace("|", "¦")
         like = " ".join(one for one in (row["like"], row["like the project"]) if one)
@@ -145,23 +137,12 @@ def forty() -> list[str]:
 def seconds() -> list[str]:
     """A row for each lab: processor time of its tests, of the solution and of the file that is there at first."""
     lines = ["| lab | its first file, s | the solution, s |", "| --- " * 3 + "|"]
-    for tests in sorted((ROOT / "tutorials" / "labs").glob("test_*.py")):
-        lab, took = tests.stem.removeprefix("test_"), []
+    for cases in sorted((ROOT / "tutorials" / "labs" / "cases").glob("*.csv")):
+        lab, took = cases.stem, []
         for folder in ("labs", "solutions"):
             (file,) = (ROOT / "tutorials" / folder).glob(f"{lab}_*.py")
             before = os.times()
-            command = [
-                sys.executable,
-                "-m",
-                "pytest",
-                str(tests),
-                "-q",
-                "-p",
-                "no:cacheprovider",
-                "--submission",
-                str(file),
-            ]
-            subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
+            tested(lab, "--submission", str(file))
             after = os.times()
             took.append(after.children_user + after.children_system - before.children_user - before.children_system)
         lines.append(f"| {lab.capitalize()} | {took[0]:.0f} | {took[1]:.0f} |")

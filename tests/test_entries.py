@@ -40,20 +40,15 @@ def setups(commit: str = "HEAD") -> list[str]:
     return [row["setup"] for row in entries.touched(commit)]
 
 
-def test_rows_that_are_new_or_changed_are_judged(folder: Path) -> None:
+def test_rows_that_are_new_or_changed_or_whose_file_is_are_judged(folder: Path) -> None:
     assert setups() == []
-    (folder / "entries.csv").write_text(HEAD + KNOWN.replace("10.000", "1.000") + MINE + "Bo,rotor,,,,,,,,\n")
-    assert setups() == ["baseline", "rotor"]
-
-
-def test_a_row_whose_file_is_changed_is_judged(folder: Path) -> None:
     (folder / "mine.py").write_text("SETUP = 2\n")
     assert setups() == ["docs/entries/mine.py:SETUP"]
-
-
-def test_all_rows_are_new_where_there_was_no_table(folder: Path) -> None:
+    git(folder, "commit", "-aqm", "another setup")
+    (folder / "entries.csv").write_text(HEAD + KNOWN.replace("10.000", "1.000") + MINE + "Bo,rotor,,,,,,,,\n")
+    assert setups() == ["baseline", "rotor"]
     first = git(folder, "commit-tree", "-m", "nothing", git(folder, "hash-object", "-t", "tree", "/dev/null"))
-    assert len(setups(first)) == 2
+    assert len(setups(first)) == 3  # there was no table
 
 
 def test_a_figure_that_differs_and_a_second_file_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

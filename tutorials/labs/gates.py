@@ -1,6 +1,7 @@
 """What a submission has to pass before its mark counts: its programs are proved, repeatable, right, and its own work.
 
-`Marked` has a test for each, and the mark is the last.  Each function returns a sentence; an empty one is a pass.
+`Marked` has a test for each, and the mark is the last; `Counted` has the mark alone, for a kernel and a script.  Each
+function returns a sentence; an empty one is a pass.
 """
 
 from __future__ import annotations
@@ -155,6 +156,15 @@ def baseline_bits(case: Case, algorithms: tuple[tuple[str, str], ...]) -> dict[s
 
 
 # -- the tests ---------------------------------------------------------------------------------------------------------
+
+
+class Counted:
+    """The last test of a lab: a subclass says which lab."""
+
+    lab: ClassVar[Lab]
+
+    def test_the_mark(self, measured: list[Measured], marked: Callable[[Mark], None]) -> None:
+        marked(Mark(measured, self.lab.table()[0], unproved(measured)))
 
 
 class Marked:

@@ -69,6 +69,11 @@ def network_of(name: str, batch: int) -> Network:
     return build(name, batch)
 
 
+def most_live(program: Program) -> int:
+    """The most bytes that a step has on the device."""
+    return program.network.resident_bytes + max(row.live_bytes + row.workspace_bytes for row in program.rows)
+
+
 @dataclass(frozen=True)
 class Case:
     """What is planned, and what is known of it."""

@@ -21,13 +21,11 @@ from refimpl.cli.parser import error_line
 from refimpl.importing import own_code
 from refimpl.text import counted as number_of
 from refimpl.text import one_line
-from tutorials.labs.counted_threads import SECTOR, WORD, Line, counted
-from tutorials.labs.curve import Mark
-from tutorials.labs.gates import unproved
-from tutorials.labs.lab import Case, Lab, Measured, Refused
+from tutorials.labs.counted_threads import Line, counted
+from tutorials.labs.gates import Counted
+from tutorials.labs.lab import Case, Lab, Refused
 
-NAME, TILE = "tiled", 16  #: of the kernel; of the tiles that a submission is compared with
-CLOSE = 1.25  #: times the sectors of these tiles
+NAME = "tiled"  #: of the kernel
 NEIGHBOURS = 8  #: sectors of an access, at most: two rows of 16 elements are in 4 to 6
 TURNS = 2  #: of the banks, in the time in which memory gives a multiprocessor a sector: 14 bytes a clock
 
@@ -60,7 +58,8 @@ class Shape(NamedTuple):
 
 
 PLAIN, AWKWARD = Shape(16, 16, 16), (Shape(17, 5, 9), Shape(1, 40, 20))
-SEVERAL = Shape(32, 24, 32)  #: tiles
+SEVERAL, OF_TILES = Shape(32, 24, 32), 544  #: several tiles; the sectors of tiles of 16×16, each read once by a block
+CLOSE = 1.25  #: times these sectors
 
 
 def product(kernel: Kernel, shape: Shape) -> np.ndarray:
@@ -93,24 +92,6 @@ def missing(elements: np.ndarray) -> str:
     """How many elements, and the first of them; empty: none."""
     places = np.argwhere(elements)
     return f"{number_of(len(places), 'element')}, the first C[{places[0][0]}, {places[0][1]}]," if len(places) else ""
-
-
-def sectors_of_tiles(shape: Shape) -> int:
-    """Sectors that 16×16 tiles take: a row of a tile of A and of B once a block, and a row of C."""
-
-    def piece(top: int, left: int, height: int, width: int) -> int:
-        count, total = min(TILE, width - left), 0
-        for row in range(top, min(top + TILE, height)):
-            first = row * width + left
-            total += (first + count - 1) * WORD // SECTOR - first * WORD // SECTOR + 1
-        return total
-
-    (m, n, k), total = shape, 0
-    for top in range(0, m, TILE):
-        for left in range(0, n, TILE):
-            total += piece(top, left, m, n)
-            total += sum(piece(top, at, m, k) + piece(at, left, k, n) for at in range(0, k, TILE))
-    return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,11 +186,11 @@ def test_a_warp_reads_neighbours(lines_of: Lines) -> None:
 
 
 def test_a_tile_is_read_once_by_a_block(lines_of: Lines) -> None:
-    lines, tiles = lines_of(SEVERAL), sectors_of_tiles(SEVERAL)
+    lines = lines_of(SEVERAL)
     sectors, most = sum(one.sectors for one in lines), max(lines, key=lambda one: one.sectors)
-    assert sectors <= CLOSE * tiles, (
+    assert sectors <= CLOSE * OF_TILES, (
         f"{sectors:,} sectors for C of {SEVERAL}, {most.sectors:,} of them in line {most.line} ({most.array}); "
-        f"tiles of {TILE}×{TILE} in shared memory take {tiles:,}"
+        f"tiles of 16×16 in shared memory take {OF_TILES:,}"
     )
 
 
@@ -233,5 +214,5 @@ def in_shared_memory(lines: list[Line]) -> list[Line]:
     return [one for one in lines if one.array.startswith("shared")]
 
 
-def test_the_mark(measured: list[Measured], marked: Callable[[Mark], None]) -> None:
-    marked(Mark(measured, LAB.table()[0], unproved(measured)))
+class TestMark(Counted):
+    lab = LAB

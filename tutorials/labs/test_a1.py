@@ -12,7 +12,7 @@ from refimpl.planner.loop import Planner
 from refimpl.slots.baseline import LayerWise
 from refimpl.text import size
 from tutorials.labs.gates import Marked
-from tutorials.labs.lab import PLAINEST, Lab
+from tutorials.labs.lab import PLAINEST, Lab, most_live
 
 VDNN, SUPERNEURONS = vdnn_all.setup, superneurons.setup
 SETUP = PLAINEST
@@ -22,11 +22,6 @@ BESIDE_RECOMPUTE = PLAINEST.replace(liveness=LayerWise(), recompute=SUPERNEURONS
 
 TINY_VGG_PEAK = 8_142_552  #: bytes, of 48 images
 PASSES = 4  #: over all uses
-
-
-def most_live(program: Program) -> int:
-    """The most bytes that a step has on the device."""
-    return program.network.resident_bytes + max(row.live_bytes + row.workspace_bytes for row in program.rows)
 
 
 LAB = Lab(
@@ -143,5 +138,5 @@ def test_one_pass_over_a_thousand_steps(asked: Asked) -> None:
     released(made)
 
 
-class TestLiveness(Marked):
+class TestMark(Marked):
     lab = LAB

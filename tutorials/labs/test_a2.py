@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from refimpl.planner import Copy, CopyIn, CopyOut, Launch
-from tutorials.labs.curve import Mark
-from tutorials.labs.gates import unproved
+from tutorials.labs.gates import Counted, unproved
 from tutorials.labs.lab import Measured
 from tutorials.labs.waits import BATCH, FUNCTION, Clash, ScriptLab, clashes, mark_of, needless, own, waits_of
 
@@ -94,5 +92,5 @@ def test_nine_waits_are_enough(modules: dict[str, Any], measured: list[Measured]
     assert waits <= FEWEST, f"{waits} waits; at the right places {FEWEST} order everything"
 
 
-def test_the_mark(measured: list[Measured], marked: Callable[[Mark], None]) -> None:
-    marked(Mark(measured, LAB.table()[0], unproved(measured)))
+class TestMark(Counted):
+    lab = LAB

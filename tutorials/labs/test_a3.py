@@ -10,7 +10,7 @@ from refimpl.planner import Context, Program, plan
 from refimpl.planner.loop import Planner
 from refimpl.text import size
 from tutorials.labs.gates import Marked
-from tutorials.labs.lab import LAYER_WISE, Case, Lab, machine, network_of
+from tutorials.labs.lab import LAYER_WISE, Case, Lab, machine, most_live, network_of
 
 SETUP = LAYER_WISE
 LAB = Lab(
@@ -27,11 +27,6 @@ Asked = Callable[..., Planner]
 def layer_wise(name: str, batch: int) -> Program:
     """The program of the lab's setup alone, with memory enough."""
     return plan(network_of(name, batch), SETUP, machine(), UNLIMITED)
-
-
-def most_live(program: Program) -> int:
-    """The most bytes that a step has on the device."""
-    return program.network.resident_bytes + max(row.live_bytes + row.workspace_bytes for row in program.rows)
 
 
 def in_a_budget_that_weights_fill(asked: Asked, name: str) -> Planner:
@@ -228,5 +223,5 @@ def test_the_fullest_step_decides(asked: Asked) -> None:
     )
 
 
-class TestRecomputeAndCache(Marked):
+class TestMark(Marked):
     lab = LAB

@@ -197,5 +197,5 @@ def test_the_ideal_of_tiny_inception_within_3_percent(mine: Allocator) -> None:
         )
 
 
-class TestAllocator(Marked):
+class TestMark(Marked):
     lab = LAB

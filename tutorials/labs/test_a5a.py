@@ -179,5 +179,5 @@ def test_the_faster_of_two_choices_is_taken(planned: Planned) -> None:
     hardly_waits(planned, "tiny-inception", 60, 11_660_288, 150e-6, hint)
 
 
-class TestOffload(Marked):
+class TestMark(Marked):
     lab = LAB

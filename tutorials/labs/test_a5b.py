@@ -136,5 +136,5 @@ def test_who_found_no_hole_asks_again(asked: Asked) -> None:
         )
 
 
-class TestPrefetch(Marked):
+class TestMark(Marked):
     lab = LAB

@@ -56,5 +56,5 @@ def test_it_fits_where_layer_wise_does_not(planned: Callable[..., Program]) -> N
         raise AssertionError(f"tiny-resnet(8) in {SHARE:.0%} of what layer-wise holds: {error}") from None
 
 
-class TestContest(Marked):
+class TestMark(Marked):
     lab = LAB

@@ -12,9 +12,10 @@ from refimpl.combined.fixed_pool import lives
 from refimpl.combined.placing import Life
 from refimpl.memory import Allocator, BestFit, FirstFit, FitPool, FreeList, Pool
 from refimpl.slots.planner_only import PoolSearch
+from tutorials.labs.a4_allocator import Placed
 from tutorials.labs.lab import Case
 from tutorials.labs.test_a4 import LAB as LAB
-from tutorials.solutions.a4_allocator import ORDERS, ROOMY, TO_THE_FRONT, Key, Placed, allocator, by_bytes, in_turn
+from tutorials.solutions.a4_allocator import ORDERS, ROOMY, TO_THE_FRONT, Key, allocator, by_bytes, in_turn
 
 NETWORKS = {
     "lenet": (16, 96), "tiny-vgg": (8, 48), "tiny-inception": (24, 96), "alexnet": (48, 160), "vgg16": (12, 48),
