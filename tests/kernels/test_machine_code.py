@@ -97,10 +97,12 @@ def targets(kernel: Kernel) -> Sequence[Target]:
     return TARGETS[::2] if kernel.name.startswith(FASTEST) and is_first(kernel) else TARGETS[-1:]
 
 
-@pytest.mark.emulated  # for half a minute of two cores: with all that compiles for GPUs
-@pytest.mark.slow
+WITH_ALL_THAT_COMPILES_FOR_GPUS = (pytest.mark.emulated, pytest.mark.slow)
+
+
 @pytest.mark.parametrize(("family", "chosen"), [
-    *((family, targets) for family in FAMILIES), *(more(family, lambda kernel: TARGETS[::2]) for family in FAMILIES),
+    *(pytest.param(family, targets, marks=WITH_ALL_THAT_COMPILES_FOR_GPUS) for family in FAMILIES),
+    *(more(family, lambda kernel: TARGETS[::2]) for family in FAMILIES),
 ])  # fmt: skip
 def test_the_kernels_of_a_family_fit_old_and_new_gpus(
     family: str, chosen: Callable[[Kernel], Sequence[Target]]
