@@ -195,8 +195,6 @@ def chosen(paper: Paper, only: Sequence[str]) -> list[Part]:
     """The parts named in `only`, in the evaluation's order; all of them by default."""
     parts = paper.parts()
     for name in only:
-        if name in paper.gone:
-            raise Fail(f"{paper.title} has no part {name!r} any more: {paper.gone[name]}")
         pick(name, parts, "part")
     return [part for part in parts.values() if not only or part.name in only]
 
