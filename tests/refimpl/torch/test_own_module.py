@@ -41,8 +41,6 @@ class Net(nn.Module):
         super().__init__()
         self.a, self.b, self.c = nn.Linear(64, 128), nn.Linear(128, 128), nn.Linear(128, 10)
         self.norm, self.drop, self.ema = nn.BatchNorm1d(128), nn.Dropout(0.1), nn.Linear(64, 128)
-        self.temperature = 1.0
-        self.register_buffer("average", torch.zeros(128))
         self.register_buffer("scale", torch.ones(1))
         self.ema.requires_grad_(False)
         self.writes_data = False
@@ -54,14 +52,7 @@ class Net(nn.Module):
         return self.c(self.drop(functional.gelu(self.b(h))))
 
     def forward(self, x: Any) -> Any:
-        return self.rest(self.first(x)) / self.temperature
-
-
-class FrozenBackbone(Net):
-    def forward(self, x: Any) -> Any:
-        with torch.no_grad():
-            h = functional.gelu(self.a(x))
-        return self.rest(h)
+        return self.rest(self.first(x))
 
 
 class Momentum(Net):
@@ -73,14 +64,6 @@ class Momentum(Net):
                 follows.lerp_(leads, 0.1)
             key = self.ema(x)
         return self.rest(functional.gelu(self.a(x) - key))
-
-
-class RunningMean(Net):
-    def forward(self, x: Any) -> Any:
-        h = self.a(x)
-        with torch.no_grad():
-            self.average.lerp_(h.mean(0), 0.1)
-        return self.rest(functional.gelu(h - self.average))
 
 
 class ChangedTwice(Net):
@@ -96,16 +79,6 @@ class ChangedTwice(Net):
         return self.rest(h + self.scale.clone())
 
 
-class Reversed(torch.autograd.Function):  # type: ignore[name-defined,misc]
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        return x * 1.0
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return -3 * gradients[0]
-
-
 class StraightThrough(torch.autograd.Function):  # type: ignore[name-defined,misc]
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
@@ -116,11 +89,6 @@ class StraightThrough(torch.autograd.Function):  # type: ignore[name-defined,mis
     def backward(ctx: Any, *gradients: Any) -> Any:
         (x,) = ctx.saved_tensors
         return gradients[0] * (x.abs() < 1)
-
-
-class Reversing(Net):
-    def forward(self, x: Any) -> Any:
-        return self.rest(Reversed.apply(self.first(x)))  # type: ignore[no-untyped-call]
 
 
 class Rounding(Net):
@@ -139,12 +107,6 @@ class LayerDrop(Net):
             if random.random() >= self.rate:
                 h = h + functional.gelu(self.b(h))
         return self.c(h)
-
-
-class Spectral(Net):
-    def __init__(self) -> None:
-        super().__init__()
-        parametrizations.spectral_norm(self.b)
 
 
 class Checkpointed(nn.Module):
@@ -190,10 +152,6 @@ class Views(Net):
 Change = Callable[[int, Any], None]  #: given the number of an iteration, and the module
 
 
-def annealed(step: int, module: Any) -> None:
-    module.temperature = 1.0 + step
-
-
 def scheduled(step: int, module: Any) -> None:
     module.drop.p = 0.1 * (step + 1)
 
@@ -231,11 +189,9 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "nothing special": Case(Net), "frozen backbone": Case(FrozenBackbone), "momentum update": Case(Momentum),
-    "EMA buffer": Case(RunningMean), "buffer changed twice": Case(ChangedTwice), "spectral_norm": Case(Spectral),
-    "gradient reversal": Case(Reversing), "straight-through": Case(Rounding), "temperature": Case(Net, annealed),
-    "dropout.p": Case(Net, scheduled), "LayerDrop": Case(LayerDrop, leaves_out), "replaced": Case(Net, replaced),
-    "weight_norm": Case(Net, parametrised), "hooks": Case(Net, hooked),
+    "nothing special": Case(Net), "momentum update": Case(Momentum), "buffer changed twice": Case(ChangedTwice),
+    "straight-through": Case(Rounding), "dropout.p": Case(Net, scheduled), "LayerDrop": Case(LayerDrop, leaves_out),
+    "replaced": Case(Net, replaced), "weight_norm": Case(Net, parametrised), "hooks": Case(Net, hooked),
     "checkpoint": Case(Checkpointed),
     "reentrant checkpoint": Case(ReentrantCheckpointed, needs_gradient=True), ".data": Case(DataWritten, writing),
     "views": Case(Views),

@@ -9,18 +9,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.matrix import more  # noqa: E402
+from tests.matrix import some  # noqa: E402
 from tests.refimpl.torch.todays_models import CASES  # noqa: E402
 from tests.refimpl.torch.todays_table import carried_out  # noqa: E402
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["VQ autoencoder", more("checkpoint inside"), more("frozen backbone"), more("RoBERTa")]
-)
+@pytest.mark.parametrize("name", some(CASES, "VQ autoencoder"))
 def test_bits_and_bytes_of_a_model(name: str) -> None:
-    if name == "RoBERTa":
+    if name in ("RoBERTa", "Qwen2"):
         pytest.importorskip("transformers")
     for policy, found in carried_out(CASES[name], ("vdnn-all", "superneurons"), rounds=0):
         assert found.is_alike, policy
-        assert abs(found.held_off) < 0.001 and abs(found.peak_off) < 0.12, (policy, found)
+        held_off = 0.03 if name == "MoCo" else 0.001  # the queue's copy is kept: docs/in_pytorch-evidence.md
+        assert abs(found.held_off) < held_off and abs(found.peak_off) < 0.12, (policy, found)
