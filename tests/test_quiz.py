@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import random
 import re
 import subprocess
@@ -86,18 +85,6 @@ def cells() -> list[tuple[str, str]]:
     return [*made, ("code", SCORE), ("markdown", BOTTOM)]
 
 
-def checker() -> dict[str, Any]:
-    """The names of the notebook's first code cell."""
-    names: dict[str, Any] = {}
-    here = Path.cwd()
-    os.chdir(TUTORIALS)
-    try:
-        exec(CHECK, names)
-    finally:
-        os.chdir(here)
-    return names
-
-
 def test_the_notebook_is_made_from_the_questions() -> None:
     stored = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
     found = [(cell["cell_type"], "".join(cell["source"])) for cell in stored]
@@ -114,8 +101,11 @@ def test_there_are_forty_and_neither_letter_nor_length_gives_them_away() -> None
         assert sum(extremes) <= 15, extreme
 
 
-def test_the_right_answer_is_accepted_and_every_other_one_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    names = checker()
+def test_the_right_answer_is_accepted_and_every_other_one_explained(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(TUTORIALS)
+    exec(CHECK, names := dict[str, Any]())
     for number, question in enumerate(QUESTIONS, 1):
         assert question["wrong"].keys() | {question["answer"]} == question["choices"].keys()
         assert len({*question["choices"].values()}) == len(question["choices"])

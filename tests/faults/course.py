@@ -55,4 +55,11 @@ FAULTS = (
         "if (called and False)",
         "tests/test_labs.py::test_who_asks_a_module_of_the_project_is_found",
     ),
+    Fault(
+        "who decides as a module in one case is said to do so in all",
+        "tutorials/labs/alike.py",
+        "if all(its(lab, name, case)",
+        "if any(its(lab, name, case)",
+        "tests/test_labs.py::test_who_decides_as_a_module_in_every_case_has_its_name",
+    ),
 )
