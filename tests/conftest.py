@@ -49,7 +49,7 @@ settings.register_profile("campaign", deadline=None, max_examples=1000, print_bl
 
 
 #: Files whose tests take up to half a minute each: one that began last would run on with the other workers idle.
-LONGEST = ("test_machine_code.py", "test_tutorials.py", "test_demo.py", "test_host_code.py", "test_parallel.py")
+LONGEST = ("test_machine_code.py", "test_tutorials.py", "test_demo.py", "test_parallel.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
