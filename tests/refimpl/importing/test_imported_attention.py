@@ -196,20 +196,10 @@ def window(x: Any) -> Any:
     return ATTEND(q, k, v, attn_mask=near).transpose(1, 2).flatten(2)
 
 
-class Scaled(Heads):
-    def forward(self, x: Any) -> Any:
-        return ATTEND(*self.cut(self.qkv(x)), scale=1.0).transpose(1, 2).flatten(2)
-
-
 #: What is done with the tokens → what the refusal names.
 REFUSED: dict[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {
-    "dropout": (
-        lambda: nn.TransformerEncoderLayer(8, 2, 12, batch_first=True),
-        ("body.self_attn.scaled_dot_product_attention", "dropout_p=0.1", 0.0),
-    ),
     "a number for each token": (lambda: Summand(16, 1), ("body.add", "16×1 numbers")),
     "a window": (lambda: Function(window), ("mask", "causal")),
-    "a scale": (lambda: Scaled(of_thirds), ("scale=1",)),
 }
 
 

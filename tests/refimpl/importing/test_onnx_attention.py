@@ -121,12 +121,6 @@ def products_and_where(f: Written, q: str, k: str, v: str) -> str:
     return f.whole(f.node("MatMul", f.node("Dropout", shares, f.number(0.0)), v))
 
 
-def products_of_all(f: Written, q: str, k: str, v: str) -> str:
-    q, k, v = f.heads(q), f.heads(k), f.heads(v)
-    scores = f.node("Mul", f.node("MatMul", q, f.node("Transpose", k, perm=[0, 1, 3, 2])), f.number(EACH**-0.5))
-    return f.whole(f.node("MatMul", f.node("Softmax", scores, axis=-1), v))
-
-
 #: How a file has attention → who writes it, the operators' version, and the module's options.
 CASES: dict[str, tuple[Callable[[Written, str, str, str], str], int, dict[str, Any]]] = {
     "operator": (operator, 23, {}),
@@ -135,7 +129,6 @@ CASES: dict[str, tuple[Callable[[Written, str, str, str], str], int, dict[str, A
     "operator with a mask": (operator_with_a_mask, 23, {}),
     "products": (products, 18, {}),
     "products and where": (products_and_where, 18, {}),
-    "products without a mask": (products_of_all, 20, {"causal": False}),
 }
 
 

@@ -213,10 +213,6 @@ class Biased(Block):
         self.attend = lambda q, k, v: attention(q, k, v, self.bias)
 
 
-def with_bias(q: Any, k: Any, v: Any, bias: Any) -> Any:
-    return functional.scaled_dot_product_attention(q, k, v, attn_mask=bias.expand(WINDOWS, -1, -1, -1))
-
-
 def products_with_bias(q: Any, k: Any, v: Any, bias: Any) -> Any:
     scores = q @ k.transpose(2, 3)
     scores += bias
@@ -231,7 +227,6 @@ def ahead(x: Any) -> Any:
 
 #: A module that is refused → what the one line names.
 REFUSED: dict[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {
-    "relative position biases": (lambda: Biased(with_bias), ("relative position biases",)),
     "biases of products": (lambda: Biased(products_with_bias), ("relative position biases",)),
     "other angles": (lambda: Block(rotary=ahead), ("rotary positions", "base")),
     "a product that is no attention": (lambda: Block(lambda q, k, v: q @ (k.mT @ v)), ("product", "attention")),

@@ -32,7 +32,7 @@ PUBLISHED = {
 
 
 #: Only longer than others.
-DEEPEST = ("vgg216", "vgg316", "vgg416", "resnet152", "gpt2-medium", "gpt2-xl")
+DEEPEST = ("vgg116", "resnet101", "vgg216", "vgg316", "vgg416", "resnet152", "gpt2-medium", "gpt2-xl")
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

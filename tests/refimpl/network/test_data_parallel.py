@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import refimpl
@@ -57,6 +57,7 @@ def test_every_gradient_is_reduced_once_when_it_is_finished_and_applied_at_the_e
 
 @pytest.mark.slow
 @given(drawn, setups, BUCKETS)
+@settings(max_examples=12)
 def test_its_programs_are_right_and_warn_of_nothing_new(network: Network, setup: object, bucket: int | None) -> None:
     alone = plan(network, setup, machine(), 1 << 26)  # type: ignore[arg-type]
     program = plan(network.data_parallel(3, bucket), setup, machine(), 1 << 26)  # type: ignore[arg-type]

@@ -7,14 +7,7 @@ import pytest
 from refimpl.network import VDNN, Builder, Conventions, Layer, Network
 from refimpl.network.conventions import SUPERNEURONS, VDNNPP
 from refimpl.vdnnpp.compression import never_negative
-from tests.refimpl.network.test_lean import joined
-
-
-def ended(b: Builder) -> Network:
-    b.global_pool()
-    b.fc(2)
-    b.softmax()
-    return b.build()
+from tests.refimpl.network.test_lean import ended, joined
 
 
 def test_dx_overwrites_dy() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from hypothesis import given
+from hypothesis import given, settings
 
 from refimpl.names.networks import build
 from refimpl.network import VDNN, Network
@@ -41,6 +41,7 @@ def test_on_a_forked_network_it_need_not() -> None:
 
 
 @given(networks(layers=40))
+@settings(max_examples=15)
 def test_every_layer_behind_all_that_lead_to_it(network: Network) -> None:
     """And every layer once each way, its number its position."""
     assert [step.number for step in network.steps] == list(range(1, 2 * network.depth + 1))
@@ -56,5 +57,6 @@ def test_every_layer_behind_all_that_lead_to_it(network: Network) -> None:
 
 
 @given(networks(layers=20, conventions=VDNN))
+@settings(max_examples=10)
 def test_without_a_route_of_its_own_backward_is_forward_reversed(network: Network) -> None:
     assert elsewhere(network) == 0

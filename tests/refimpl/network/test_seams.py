@@ -79,7 +79,7 @@ ANY = st.one_of(
 
 
 @given(ANY)
-@settings(max_examples=50)
+@settings(max_examples=40)
 def test_every_call_reads_what_it_read(network: Network) -> None:
     reads_what_it_read(network)
 
@@ -156,7 +156,7 @@ def test_what_is_made_of_a_network_with_seams_is_made_of_the_whole_one() -> None
 )
 def test_without_the_switch_no_step_is_cut(name: str) -> None:
     """A preset's program is of the network's own steps, instruction for instruction, whatever network it is given."""
-    wanted = setup(name, {"effort": "20", "seams": "no"} if name == "combined" else None)
+    wanted = setup(name, {"effort": "5", "seams": "no"} if name == "combined" else None)
     assert wanted.seams is False
     network = build("tiny-vgg", batch=4)
     program = plan(network, wanted, MACHINE, 1 << 24)
@@ -176,7 +176,7 @@ def test_the_executor_and_the_planner_do_the_same(case: tuple[Network, Setup, li
 
 @pytest.mark.slow
 @given(cases())
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_bits_of_drawn_networks(case: tuple[Network, Setup, list[int]]) -> None:
     network, wanted, budgets = case
     wanted, expected = dataclasses.replace(wanted, seams=True), learnt(network, BASELINE, 1 << 20)
@@ -201,7 +201,7 @@ def test_training_comes_to_the_same_bits(preset: str) -> None:
     network = build(NETWORKS[preset], batch=4)
     whole = plan(network, setup("baseline"), MACHINE, 1 << 40)
     same = MACHINE.with_algorithms(whole.algorithms)
-    effort = {"effort": "20"} if preset == "combined" else {}
+    effort = {"effort": "5"} if preset == "combined" else {}
     wanted = setup(preset, SEAMS | effort)
     if preset == "combined":  # whose frugal candidates cut every step
         wanted = wanted.frugal
