@@ -281,6 +281,8 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count(), metavar="N", help="copies side by side")
     options = parser.parse_args()
     mutants = drawn(ROOT, options.seed, options.count, options.only)
+    if not mutants:
+        parser.error(f"no file that mutants are drawn of has {options.only!r} in its path")
     if options.list:
         print("\n".join(map(str, mutants)))
         return 0
