@@ -49,7 +49,7 @@ from tests.messages import lacks
 from tests.refimpl.damage import archive, damaged_bytes, damaged_csv, damaged_json, members, npy
 from tests.refimpl.importing.onnx_files import small
 
-SAMPLE, CAMPAIGN = 15, 2000
+SAMPLE, CAMPAIGN = 10, 2000
 LOG = Path(__file__).parents[1] / "data" / "rmm_small_cnn.csv"
 
 amounts = pytest.mark.parametrize("count", [SAMPLE, pytest.param(CAMPAIGN, marks=pytest.mark.campaign)])

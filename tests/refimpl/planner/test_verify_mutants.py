@@ -132,7 +132,7 @@ def test_whatever_is_removed_from_a_small_program(name: str) -> None:
 def test_the_twin_agrees_on_drawn_programs_and_their_mutants() -> None:
     tally, compressed = Counter[tuple[str, bool]](), 0
 
-    @settings(relaxed, max_examples=12)
+    @settings(relaxed, max_examples=8)
     @given(DRAWN, st.integers(0, 1000))
     def agree(given: tuple[Network, Setup, float, float, float], number: int) -> None:
         nonlocal compressed
