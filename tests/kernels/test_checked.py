@@ -295,11 +295,11 @@ IN_EVERY_RUN = {"gemm-tiled-nn", "dropout", "softmax_and_loss"}
 
 #: Cases whose kernels are the same kernels, or the same source with other constants, as those of another case.
 ALIKE = re.compile("|".join((
-    r"gemm-(coalesced|register|double|tiled).*(tn|nt|tt)", r"gemm-skinny-t.", r"gemm-\w+-(tn|nt)(?<!skinny-nt)",
-    r"gemm-large-(split_fragments-(nn|tt|tn)|vector_rows-..)", r"conv-(?!implicit)\w+-[34]", r"conv-implicit_gemm-[35]",
-    r"(vector_direct-)?depthwise-[57]-.", r"vector_direct-depthwise-3-2", r"vector_direct-\d-\d",
-    r"vector_direct-.* on a .*", r"conv-vector_direct-3 on a .*", r"pool_position-3-1", r"pool-max-3-3-1-False",
-    r"batchnorm_of_four_values_a_thread", r"batchnorm_of_\w+ on a GPU",
+    r"gemm-(coalesced|register|double|tiled).*(tn|nt|tt)", r"gemm-skinny-t.", r"gemm-split_fragments-(tn|nt)",
+    r"gemm-vector_rows-(nn|tn|nt)", r"gemm-large-.*", r"conv-direct-[34]", r"conv-implicit_gemm-(3|5|0 on a GPU)",
+    r"conv-(im2col|winograd|vector_direct)-([1-4].*|0 on a .*)", r"(vector_direct-)?depthwise-[57]-.",
+    r"vector_direct-depthwise-3-1", r"vector_direct-\d-\d", r"vector_direct-.* on a .*", r"pool_position-3-1",
+    r"pool-max-3-3-1-False", r"batchnorm_of_four_values_a_thread", r"batchnorm_of_\w+ on a GPU",
 )))  # fmt: skip
 
 
