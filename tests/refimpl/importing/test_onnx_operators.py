@@ -118,6 +118,7 @@ KNOWN: list[tuple[Case, tuple[str, dict[str, Any]]]] = [
     (Case("Dropout", [], {"ratio": 0.3}, opset=10), ("dropout", {"probability": 0.3})),
     (Case("Concat", [w(2, 4, 1), "x"], {"axis": -1}, (2, 4, 9)), ("prepend", {"axis": 2})),
     (Case("LogSoftmax", [], {"axis": 1}, FLAT), ("softmax", {})),
+    (Case("Gelu", [], {"approximate": "tanh"}, opset=20), ("gelu", {"approximate": "tanh"})),
     (Case("LeakyRelu"), ("leaky_relu", {"negative_slope": 0.01})),
     (Case("HardSigmoid", [], {"alpha": 1 / 6}), ("hardsigmoid", {})),
     (Case("Swish", opset=24), ("silu", {})),

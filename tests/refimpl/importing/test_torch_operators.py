@@ -95,6 +95,7 @@ KNOWN: list[tuple[Function, tuple[int, ...], tuple[str, dict[str, Any]]]] = [
         lambda m, x: f.interpolate(x, (4, 5), mode="bilinear", align_corners=True), MAPS,
         ("upsample", {"mode": "bilinear", "size": (4, 5), "align_corners": True}),
     ),
+    (lambda m, x: f.gelu(x, approximate="tanh"), MAPS, ("gelu", {"approximate": "tanh"})),
     (lambda m, x: f.max_pool2d(x, 2, return_indices=True)[0], MAPS, ("identity", {})),
 ]  # fmt: skip
 
