@@ -81,7 +81,7 @@ def chosen(program: Program) -> Callable[[Call], str]:
     return lambda call: algorithms[call]
 
 
-def plain_training(program: Program, iterations: int, seed: int = 0, evaluate: bool = False) -> Arrays:
+def plain_training(program: Program, iterations: int, seed: int = 0) -> Arrays:
     """Every resident tensor after a number of iterations on drawn batches, run without any planning."""
     state = new_state(program.network, seed)
     settings = settings_of(program.network)

@@ -10,7 +10,6 @@ import pytest
 from kernels.rungs import RUNGS
 from refimpl.backend import BatchError, Trainer
 from refimpl.network import Builder, Network
-from refimpl.planner import plan
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import comes_to_the_plain_bits, settings_of, small_program
 from tests.refimpl.plainly import draw_batch
@@ -51,7 +50,7 @@ def test_an_iteration_is_pytorchs(tied: bool, how: dict[str, Any], torch: Any) -
 
 def test_a_step_takes_labels_of_the_shape_of_tokens() -> None:
     made = network()
-    program = plan(made, *small_setup(made))
+    program = small_program(made)
     tokens, labels = draw_batch(made)
     losses = []
     for given in (labels, labels[..., 0], labels[..., 0].astype(np.int64)):
@@ -61,15 +60,10 @@ def test_a_step_takes_labels_of_the_shape_of_tokens() -> None:
     assert len({*losses}) == 1 and found.predictions.shape == (2, WORDS, 20, 1)
 
 
-def small_setup(made: Network) -> tuple[Any, Any, int]:
-    program = small_program(made)
-    return program.setup, program.machine, program.budget
-
-
 def test_what_is_no_batch_is_one_line() -> None:
     made = network()
     tokens, labels = draw_batch(made)
-    with Trainer(plan(made, *small_setup(made)), rate=0.1) as trainer:
+    with Trainer(small_program(made), rate=0.1) as trainer:
         beyond = tokens.copy()
         beyond[1, 4] = WORDS
         with raises_naming(BatchError, 11, "window 1, token 4", "0 to 10"):
