@@ -161,8 +161,14 @@ def test_from_run_to_run_and_however_many_images_fit(algorithm: str, pass_: str)
         np.testing.assert_array_equal(run(pass_, shape, inputs, algorithm, images), whole, err_msg=f"{images} images")
 
 
+#: Tiles of 128 rows are for more outputs than tests have, and their kernels take long to compile.
+LARGE_TILES = (pytest.mark.emulated, pytest.mark.slow)
+
+
 @pytest.mark.parametrize("cores", [1, 4])
-@pytest.mark.parametrize("few_tiles", [implicit_gemm.FEW_TILES, 0], ids=["64 rows", "128 rows"])
+@pytest.mark.parametrize("few_tiles", [
+    pytest.param(implicit_gemm.FEW_TILES, id="64 rows"), pytest.param(0, id="128 rows", marks=LARGE_TILES),
+])  # fmt: skip
 def test_implicit_gemm_needs_no_workspace_for_the_same_bits(
     few_tiles: int, cores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,6 +260,8 @@ def test_a_cpu_has_kernels_for_depthwise_filters_of_3_and_5(stride: int, side: i
 
 
 @pytest.mark.ptx
+@pytest.mark.emulated
+@pytest.mark.slow
 @each_pass
 def test_tiles_of_128_rows(pass_: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(implicit_gemm, "FEW_TILES", 0)
