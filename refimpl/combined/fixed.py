@@ -6,9 +6,11 @@ import dataclasses
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from typing import ClassVar, NamedTuple
 
+from refimpl.combined.fixed_memory import Answer, AtPlaces, Following, Noting
 from refimpl.combined.fixed_pool import (
     ROUNDS,
     CountingPool,
@@ -18,6 +20,7 @@ from refimpl.combined.fixed_pool import (
     by_area,
     by_size,
     fix_addresses,
+    most_at_once,
     rounds,
 )
 from refimpl.combined.placing import Life
@@ -27,7 +30,7 @@ from refimpl.memory.base import GRANULARITY
 from refimpl.network import Network
 from refimpl.planner.instructions import CopyIn, CopyOut, Launch, Lifetime
 from refimpl.planner.program import Program
-from refimpl.slots.errors import AddressesDoNotFit
+from refimpl.slots.errors import AddressesDoNotFit, DoesNotFit
 from refimpl.slots.planner_only import PoolSearch
 
 SHARES = (1.0, 0.5, 0.0)  #: of the time in which a block drains that nothing else may have its bytes
@@ -40,13 +43,15 @@ FEWEST_ROUNDS = 4
 class FixedAddresses(Allocator, PoolSearch):
     """Bytes are counted first, at most `limit` of them (None: the budget); then every block gets its address.
 
-    Without `places` its pool only counts: no hole is ever too small.  `search` adds the places, and plans again.
+    Without `places` its pool only counts: no hole is ever too small.  `search` adds the places, and plans again.  Where
+    that does not fit, because other blocks drain, the third plan has the `answers` of the first.
     """
 
     limit: int | None = None
     early: bool = False  #: a block for a copy in takes bytes that are free early, so that the copy waits less
     #: (address, bytes) in the order of the allocations: of one program, the one that allocates exactly these blocks
     places: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+    answers: tuple[Answer, ...] = field(default=(), repr=False)  #: of the memory that counted; () where none are needed
     rounds: int = field(default=ROUNDS, repr=False)  #: of placing all blocks from one order, at most
 
     name: ClassVar[str] = "fixed-addresses"
@@ -60,13 +65,19 @@ class FixedAddresses(Allocator, PoolSearch):
         limit = size if self.limit is None else min(self.limit, size)
         if not self.places:
             return CountingPool(limit, self.granularity)
-        return FixedAddressesPool(size, self.granularity, self.places, limit)
+        return FixedAddressesPool(size, self.granularity, self.places, size if self.answers else limit)
 
     def search(self, attempt: Callable[..., Program], budget: int, fixed_order: bool) -> Program:
         if self.places:
-            return attempt(budget)
-        fixed = self.with_places(attempt(budget))  # and the program that was counted goes
-        return attempt(budget, allocator=fixed)
+            return attempt(budget, memory=partial(Following, answers=self.answers) if self.answers else AtPlaces)
+        answers: list[Answer] = []
+        counted = partial(attempt, budget, memory=partial(Noting, answers=answers))
+        fixed = self.with_places(counted())  # and the program that was counted goes
+        try:
+            return attempt(budget, allocator=fixed)
+        except DoesNotFit:
+            fixed = dataclasses.replace(fixed, answers=tuple(answers))
+        return attempt(budget, allocator=fixed, memory=partial(Following, answers=answers))
 
     def with_places(self, counted: Program) -> FixedAddresses:
         """This allocator, with a place for every block of a program whose bytes were only counted.
@@ -90,13 +101,13 @@ class FixedAddresses(Allocator, PoolSearch):
         known: dict[int, Life] = {}
         for share in SHARES:
             before, known = known, {block: life.until(share) for block, life in draining.items()}
-            if known == before:  # nothing drains
+            if known == before or most_at_once(known) > budget - resident:  # nothing drains, or no addresses would do
                 continue
             for order in ORDERS:
                 fixed = rounds(known, order(known), budget - resident, most)
                 least = min(least, resident + fixed.pool_bytes)
                 if least <= budget:
-                    return dataclasses.replace(self, places=places(network, nbytes, fixed))
+                    return dataclasses.replace(self, places=places(network, nbytes, fixed), answers=())
         raise AddressesDoNotFit(least, budget, seconds)
 
 

@@ -12,8 +12,10 @@ allocator.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from refimpl.combined.placing import Life, placer
 from refimpl.memory.allocation_trace import PoolSize, Trace, ideal, rounded
@@ -60,6 +62,15 @@ def by_area(known: Mapping[int, Life]) -> list[int]:
 
 def by_age(known: Mapping[int, Life]) -> list[int]:
     return sorted(known, key=lambda block: known[block].begin)
+
+
+def most_at_once(known: Mapping[int, Life]) -> int:
+    """The most bytes that are alive at one position: no addresses take less."""
+    change: Counter[int] = Counter()
+    for life in known.values():
+        change[life.begin] += life.nbytes
+        change[life.end] -= life.nbytes
+    return max(accumulate(change[at] for at in sorted(change)), default=0)
 
 
 def rounds(known: Mapping[int, Life], order: list[int], wanted: int, most: int = ROUNDS) -> Fixed:
@@ -115,7 +126,7 @@ class FixedAddressesPool(Pool):
         self._bounds = [(0, 0), (self.size, self.size)]  # live blocks (address, end) between two fences, sorted
 
     def _take(self, nbytes: int, stays: bool) -> int | None:
-        address, expected = self._places[self._next] if self._next < len(self._places) else (0, 0)
+        address, expected = self.next_place
         place = bisect_left(self._bounds, (address, address + nbytes))
         if nbytes != expected or nbytes > self.largest_hole or address + nbytes > self.size:
             return None
@@ -129,6 +140,18 @@ class FixedAddressesPool(Pool):
 
     def _give(self, address: int, nbytes: int) -> None:
         del self._bounds[bisect_left(self._bounds, (address, address + nbytes))]
+
+    @property
+    def next_place(self) -> tuple[int, int]:
+        """(address, bytes) of the next block; of no bytes where every place is given."""
+        return self._places[self._next] if self._next < len(self._places) else (0, 0)
+
+    def in_the_way(self) -> list[int]:
+        """The addresses of the blocks that are in the next place."""
+        address, nbytes = self.next_place
+        first = max(0, bisect_left(self._bounds, (address,)) - 1)  # it may end in the place
+        past = bisect_left(self._bounds, (min(address + nbytes, self.size),))
+        return [start for start, end in self._bounds[first:past] if end > address]
 
     @property
     def largest_hole(self) -> int:

@@ -69,10 +69,9 @@ class DeviceMemory:
         blocks = self._blocks
         return [blocks[tensor] for tensor in tensors]
 
-    @property
-    def free_when_drained(self) -> int:
-        """Bytes that are free, in one piece or not, once no block drains any more."""
-        return self.pool.free_bytes + self._draining_bytes
+    def room(self) -> tuple[int, int]:
+        """Bytes of the largest hole; and all that are free, in one piece or not, once no block drains any more."""
+        return self.pool.largest_hole, self.pool.free_bytes + self._draining_bytes
 
     def is_draining(self, tensor: Tensor) -> bool:
         return tensor in self._draining

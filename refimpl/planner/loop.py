@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
@@ -28,10 +28,17 @@ class Planner:
     `lag`: the most steps that a released block drains; None: as long as there is room.  Only vDNN++ asks for others.
     """
 
-    memory_class: ClassVar = DeviceMemory  #: of `memory`
     mover_class: ClassVar = Mover  #: of the `mover`
 
-    def __init__(self, network: Network, setup: Setup, machine: Machine, budget: int, lag: int | None = None) -> None:
+    def __init__(
+        self,
+        network: Network,
+        setup: Setup,
+        machine: Machine,
+        budget: int,
+        lag: int | None = None,
+        memory: Callable[..., DeviceMemory] = DeviceMemory,
+    ) -> None:
         network = setup.cut(network)
         self.network, self.setup, self.machine = network, setup, machine
         setup.check_tiers(machine)
@@ -57,9 +64,7 @@ class Planner:
             cache = CacheOfMaps(cache, context)
 
         self.order = Order(len(self.streams), Clock(len(self.streams), machine.ring.shares_link))
-        self.memory: DeviceMemory = self.memory_class(
-            setup.allocator, budget, self.order, machine, cache, in_pytorch, lag
-        )
+        self.memory = memory(setup.allocator, budget, self.order, machine, cache, in_pytorch, lag)
         self.pinned = pinned_memory(setup.pinned, context, self.order, self.memory)
         streams = StreamNumbers(*((1, 1) if shared else (1, 2)), self.device_streams.stop)
         self.mover: Mover = self.mover_class(

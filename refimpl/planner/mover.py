@@ -242,8 +242,7 @@ class Mover:
             if call not in self._chosen:  # a rebuild uses the algorithm of the first run, so that no bit differs
                 if self.setup.cache.workspaces:
                     self._make_room(step, call)
-                hole, drained = self.memory.pool.largest_hole, self.memory.free_when_drained
-                self._chosen[call] = self.algorithms.choose(step, call, hole, drained)
+                self._chosen[call] = self.algorithms.choose(step, call, *self.memory.room())
             choices.append(self._chosen[call])
         nbytes = max(map(workspace_bytes, step.calls, choices), default=0)
         if not nbytes:
@@ -255,9 +254,9 @@ class Mover:
     def _make_room(self, step: Step, call: Call) -> None:
         """Evict for the workspace of the algorithm that would be chosen if only what the step uses were there."""
         memory, locked = self.memory, self._locked
-        room = memory.free_when_drained + sum(memory[x].nbytes for x in memory.managed() if x not in locked)
+        room = memory.room()[1] + sum(memory[x].nbytes for x in memory.managed() if x not in locked)
         wanted = self.algorithms.choose(step, call, room, room).workspace_bytes
-        while wanted > memory.pool.largest_hole:
+        while wanted > memory.room()[0]:
             if not memory.give_back_oldest():
                 if (victim := self.cache.victim(locked, self.order.now)) is None:
                     break  # holes: the algorithm is one that fits after all

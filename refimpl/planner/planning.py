@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -12,6 +12,7 @@ from refimpl.machine import Machine
 from refimpl.machine.seconds import fastest_rest
 from refimpl.memory import Allocator
 from refimpl.network import Network, Step
+from refimpl.planner.device_memory import DeviceMemory
 from refimpl.planner.instructions import COMPUTE
 from refimpl.planner.loop import Planner
 from refimpl.planner.program import Program
@@ -43,9 +44,16 @@ def plan(network: Network, setup: Setup, machine: Machine, budget: int, give_up:
 
         return program_of(setup, setup.search(candidate, Context(setup.cut(network), machine, budget)), budget)
 
-    def within(nbytes: int, lag: int | None = None, allocator: Allocator = setup.allocator) -> Program:
+    def within(
+        nbytes: int,
+        lag: int | None = None,
+        allocator: Allocator = setup.allocator,
+        memory: Callable[..., DeviceMemory] = DeviceMemory,
+    ) -> Program:
         with collector_paused():
-            return Hurried(network, replace(setup, allocator=allocator), machine, nbytes, lag, give_up).plan()
+            planner = Hurried(network, replace(setup, allocator=allocator), machine, nbytes, lag, memory)
+            planner.give_up = give_up
+            return planner.plan()
 
     if isinstance(setup.allocator, PoolSearch):
         return program_of(setup.allocator, setup.allocator.search(within, budget, setup.fixed_order), budget)
@@ -75,11 +83,7 @@ class TooSlow(Exception):
 class Hurried(Planner):
     """A planner that gives up before a step from which the iteration is sure to take over `give_up` seconds."""
 
-    def __init__(
-        self, network: Network, setup: Setup, machine: Machine, budget: int, lag: int | None, give_up: float
-    ) -> None:
-        super().__init__(network, setup, machine, budget, lag)
-        self.give_up = give_up
+    give_up = inf
 
     def steps(self) -> Iterator[Step]:
         for step, fastest in zip(self.network.steps, fastest_rest(self.network, self.machine), strict=True):

@@ -59,7 +59,7 @@ class PoolSearch(ABC):
         """The program in the pool that was found; raises `DoesNotFit` where that would exceed `budget` bytes.
 
         Args:
-            attempt: `attempt(nbytes, lag=None, allocator=self)` plans in a pool of `nbytes`, or raises `DoesNotFit`;
+            attempt: of (nbytes, lag, allocator, memory), all but the first optional, plans or raises `DoesNotFit`;
                 with a `lag`, released bytes go back after that number of steps, though a copy of them may still run.
             budget: bytes.
             fixed_order: whether the iteration's allocations are the same in every pool that they fit.

@@ -168,6 +168,13 @@ FAULTS = (
         "tests/refimpl/combined/test_search.py",
     ),
     Fault(
+        "a plan at fixed addresses answers for itself where the one that counted bytes has answered",
+        "refimpl/combined/fixed.py",
+        "memory=partial(Following, answers=answers))",
+        "memory=AtPlaces)",
+        "tests/refimpl/combined/test_fixed_addresses.py",
+    ),
+    Fault(
         "the combined search changes fates where no map has one",
         "refimpl/combined/search.py",
         "if lot.random() < RARE or not maps.large:",

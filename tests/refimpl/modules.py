@@ -54,9 +54,9 @@ def planner(
     """A planner whose mover or memory is watched, or wrong in one respect."""
 
     class Watched(Planner):
-        mover_class, memory_class = mover, memory
+        mover_class = mover
 
-    return Watched(network, setup, on, budget)
+    return Watched(network, setup, on, budget, memory=memory)
 
 
 # -- modules -----------------------------------------------------------------------------------------------------------

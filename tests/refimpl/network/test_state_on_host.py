@@ -168,7 +168,8 @@ def test_a_states_buffer_is_nobody_elses() -> None:
 
 
 def test_pinned_memory_counts_the_states_and_device_memory_does_not() -> None:
-    plain, network = (plan(one, BASELINE, MACHINE, 1 << 20) for one in dense())
+    names = "lenet", "lenet:state-on-host"
+    plain, network = (plan(build(name, 2), BASELINE, named("titan-x"), 1 << 24) for name in names)
     states = sum(state.nbytes for state in network.network.on_host)
     assert plain.network.resident_bytes - network.network.resident_bytes == states
     assert network.pinned_bytes - plain.pinned_bytes >= states
