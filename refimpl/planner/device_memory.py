@@ -13,7 +13,7 @@ block takes over the accesses of the bytes that it overlaps, and comes after the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from refimpl.machine import Machine
@@ -184,3 +184,6 @@ class DeviceMemory:
             alive["draining " + draining.block.tensor.kind] += draining.block.nbytes
         free, hole = self.pool.free_bytes, self.pool.hole_for(stays)
         return DoesNotFit(self.order.step, tensor.name, tensor.nbytes, free, hole, self.budget, dict(alive))
+
+
+Memory = Callable[..., DeviceMemory]  #: a class of memories, or one with some arguments

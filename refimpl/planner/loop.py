@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
 from refimpl.machine import HOST, Clock, Machine
 from refimpl.network import Network, Step, Tensor
-from refimpl.planner.device_memory import DeviceMemory
+from refimpl.planner.device_memory import DeviceMemory, Memory
 from refimpl.planner.instructions import HOST_STREAM, NETWORK_STREAM, Counts, StepRow
 from refimpl.planner.mover import Mover, StreamNumbers, Workspace
 from refimpl.planner.order import Order
@@ -23,21 +23,12 @@ from refimpl.slots.setup import Setup
 
 
 class Planner:
-    """Reads like the papers' pseudo-code.  It speaks to `memory` and to the `mover`; the modules decide.
-
-    `lag`: the most steps that a released block drains; None: as long as there is room.  Only vDNN++ asks for others.
-    """
+    """Reads like the papers' pseudo-code.  It speaks to `memory` and to the `mover`; the modules decide."""
 
     mover_class: ClassVar = Mover  #: of the `mover`
 
     def __init__(
-        self,
-        network: Network,
-        setup: Setup,
-        machine: Machine,
-        budget: int,
-        lag: int | None = None,
-        memory: Callable[..., DeviceMemory] = DeviceMemory,
+        self, network: Network, setup: Setup, machine: Machine, budget: int, memory: Memory = DeviceMemory
     ) -> None:
         network = setup.cut(network)
         self.network, self.setup, self.machine = network, setup, machine
@@ -64,7 +55,7 @@ class Planner:
             cache = CacheOfMaps(cache, context)
 
         self.order = Order(len(self.streams), Clock(len(self.streams), machine.ring.shares_link))
-        self.memory = memory(setup.allocator, budget, self.order, machine, cache, in_pytorch, lag)
+        self.memory = memory(setup.allocator, budget, self.order, machine, cache, in_pytorch)
         self.pinned = pinned_memory(setup.pinned, context, self.order, self.memory)
         streams = StreamNumbers(*((1, 1) if shared else (1, 2)), self.device_streams.stop)
         self.mover: Mover = self.mover_class(

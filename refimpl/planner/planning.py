@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -12,7 +13,7 @@ from refimpl.machine import Machine
 from refimpl.machine.seconds import fastest_rest
 from refimpl.memory import Allocator
 from refimpl.network import Network, Step
-from refimpl.planner.device_memory import DeviceMemory
+from refimpl.planner.device_memory import DeviceMemory, Memory
 from refimpl.planner.instructions import COMPUTE
 from refimpl.planner.loop import Planner
 from refimpl.planner.program import Program
@@ -45,13 +46,11 @@ def plan(network: Network, setup: Setup, machine: Machine, budget: int, give_up:
         return program_of(setup, setup.search(candidate, Context(setup.cut(network), machine, budget)), budget)
 
     def within(
-        nbytes: int,
-        lag: int | None = None,
-        allocator: Allocator = setup.allocator,
-        memory: Callable[..., DeviceMemory] = DeviceMemory,
+        nbytes: int, lag: int | None = None, allocator: Allocator = setup.allocator, memory: Memory = DeviceMemory
     ) -> Program:
         with collector_paused():
-            planner = Hurried(network, replace(setup, allocator=allocator), machine, nbytes, lag, memory)
+            one = replace(setup, allocator=allocator)
+            planner = Hurried(network, one, machine, nbytes, partial(memory, lag=lag))
             planner.give_up = give_up
             return planner.plan()
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from math import inf
 from typing import ClassVar
 
 from refimpl import Context, slots
+from refimpl.machine import Machine
 from refimpl.memory.allocation_trace import rounded
-from refimpl.network import Tensor
-from refimpl.planner import DoesNotFit, plan
+from refimpl.network import Network, Tensor
+from refimpl.planner import DoesNotFit, TooSlow, plan
 from tutorials.labs.test_a5a import SETUP
 
 
@@ -25,10 +27,18 @@ class Leave(slots.Offload):
     offers: ClassVar = frozenset({"offload"})
 
     def bind(self, context: Context) -> slots.Departures:
-        choices = [relieved(context), longest(context)]
-        if set(choices[0]) != set(choices[1]):
-            choices.sort(key=lambda maps: seconds_with(context, maps))
-        return departures(context, choices[0])
+        return departures(context, faster(context.network, context.machine, context.budget))
+
+
+@lru_cache(maxsize=1)
+def faster(network: Network, machine: Machine, budget: int) -> Sequence[Tensor]:
+    """The maps of the faster choice, kept because a plan with fixed addresses binds its modules twice."""
+    context = Context(network, machine, budget)
+    first, second = relieved(context), longest(context)
+    if set(first) == set(second):
+        return first
+    least = seconds_with(context, first)
+    return second if seconds_with(context, second, least) < least else first
 
 
 @dataclass(frozen=True)
@@ -54,12 +64,12 @@ def departures(context: Context, maps: Sequence[Tensor]) -> slots.Departures:
     return found
 
 
-def seconds_with(context: Context, maps: Sequence[Tensor]) -> float:
-    """Of an iteration in which these maps leave; infinite where it does not fit."""
+def seconds_with(context: Context, maps: Sequence[Tensor], give_up: float = inf) -> float:
+    """Of an iteration in which these maps leave; infinite where it does not fit, or takes longer than `give_up`."""
     setup = SETUP.replace(offload=These(maps))
     try:
-        return plan(context.network, setup, context.machine, context.budget).planned_seconds
-    except DoesNotFit:
+        return plan(context.network, setup, context.machine, context.budget, give_up).planned_seconds
+    except (DoesNotFit, TooSlow):
         return inf
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, cast
 
 import pytest
@@ -22,6 +22,7 @@ from refimpl.names.networks import build
 from refimpl.network import Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.planner import Context, DoesNotFit, Program, Setup, SetupError, plan
+from refimpl.planner.device_memory import DeviceMemory
 from refimpl.planner.loop import Planner
 from refimpl.slots.algorithms import MemoryOptimal
 from refimpl.slots.baseline import NoCache, NoPrefetch
@@ -177,13 +178,13 @@ FOUND = [
 
 
 def planned(drawn: Network, wanted: Setup, on: Machine, budget: int, lag: int | None) -> Program:
-    return Planner(drawn, wanted, on, budget, lag).plan()
+    return Planner(drawn, wanted, on, budget, partial(DeviceMemory, lag=lag)).plan()
 
 
 def found(drawn: Network, name: str, on: Machine = GTX_970) -> list[tuple[int, str]]:
     """The pool that a preset's search finds for each lag and placement, and the placement, in the search's order."""
     made = presets.setup(name).frugal
-    programs = [Planner(drawn, made, on, UNLIMITED, lag).plan() for lag in LAGS]
+    programs = [Planner(drawn, made, on, UNLIMITED, partial(DeviceMemory, lag=lag)).plan() for lag in LAGS]
     return [(placed.pool_bytes(program), placed.placement) for program in programs for placed in FoundPool().placements]
 
 
@@ -327,7 +328,9 @@ def test_a_hint_of_the_least_bytes_is_given_without_a_search(monkeypatch: pytest
     drawn, wanted = build("tiny-vgg:vdnnpp", 16), presets.setup("vdnnpp-all")
     quick = wanted.replace(allocator=cast(Any, wanted.allocator).quick)
     assert cast(Any, quick.allocator).hint and not cast(Any, wanted.allocator).hint
-    at_once = ideal(trace_of(Planner(drawn, wanted.frugal, GTX_970, UNLIMITED, LAGS[-1]).plan()))
+    at_once = ideal(
+        trace_of(Planner(drawn, wanted.frugal, GTX_970, UNLIMITED, partial(DeviceMemory, lag=LAGS[-1])).plan())
+    )
     monkeypatch.setattr("refimpl.vdnnpp.pool_search.find_pool", lambda *given: pytest.fail("a pool is searched for"))
     with pytest.raises(PoolDoesNotFit) as caught:
         plan(drawn, quick, GTX_970, at_once - 1)
