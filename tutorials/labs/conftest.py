@@ -17,7 +17,7 @@ import pytest
 from refimpl.planner import Program
 from refimpl.planner.loop import Planner
 from refimpl.text import RefimplError
-from tutorials.labs import alike, classroom
+from tutorials.labs import alike, classroom, gates
 from tutorials.labs.curve import PASS_MARK, Mark, reason
 from tutorials.labs.lab import Case, Lab, Measured, machine, said_of
 
@@ -102,6 +102,22 @@ def measured(request: pytest.FixtureRequest, modules: dict[str, Any], submission
     """What the submission reaches in each case of the seed."""
     lab = lab_of(request)
     return [lab.measured(case, modules, submission) for case in lab.cases(seed)]
+
+
+@pytest.fixture(scope="module")
+def own(request: pytest.FixtureRequest, modules: dict[str, Any], measured: list[Measured], submission: Path) -> str:
+    """Why the submission is not its author's own work; an empty sentence is a pass, as of the next two gates."""
+    return gates.own_work(lab_of(request), modules, [one.case for one in measured], submission.parent)
+
+
+@pytest.fixture(scope="module")
+def changed(request: pytest.FixtureRequest, modules: dict[str, Any], measured: list[Measured]) -> str:
+    return gates.changing(lab_of(request), modules, measured)
+
+
+@pytest.fixture(scope="module")
+def bits(request: pytest.FixtureRequest, modules: dict[str, Any]) -> str:
+    return gates.other_bits(lab_of(request), modules)
 
 
 @pytest.fixture
