@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from refimpl.report.allocation_log import read_rmm, replay
+from refimpl.report.allocation_log import replay
 from refimpl.report.exports import (
     BASE,
     chrome_trace,
     rmm_events,
     torch_snapshot,
-    write_rmm_log,
     write_torch_snapshot,
 )
 from refimpl.report.figures import KINDS, memory_curve, pool_size
@@ -181,19 +180,10 @@ def test_pytorchs_tools_read_it() -> None:
 @pytest.mark.parametrize("make", SMALL)
 def test_a_replay_gives_the_programs_peak(make) -> None:
     program = make()
-    found = replay(rmm_events(program, timeline(make)), program.setup.allocator.open(program.budget))
+    events = rmm_events(program, timeline(make))
+    assert all(event.pointer for event in events), "a null pointer would be a failure"
+    assert [event.seconds for event in events] == sorted(event.seconds for event in events)
+    found = replay(events, program.setup.allocator.open(program.budget))
     assert found.fits and not found.unknown
     assert (found.statistics.peak, found.statistics.holes >= 1) == (program.peak_bytes, True)
     assert len(found.unfreed) == len(program.resident)
-
-
-def test_the_file_reads_back(tmp_path) -> None:
-    path = tmp_path / "log.csv"
-    write_rmm_log(path, evicting(), timeline(evicting))
-    events = rmm_events(evicting(), timeline(evicting))
-    read = read_rmm(path)
-    assert [(e.action, e.pointer, e.nbytes) for e in read] == [(e.action, e.pointer, e.nbytes) for e in events]
-    assert [e.seconds for e in read] == pytest.approx([e.seconds for e in events], abs=1e-6)
-    assert all(e.pointer for e in read), "a null pointer would be a failure"
-    times = [e.seconds for e in events]
-    assert times == sorted(times)

@@ -1,4 +1,4 @@
-"""Tables as Markdown, in notebooks, and of the kernels: cells, widths and files by hand."""
+"""Tables as Markdown, and of the kernels: cells, widths and files by hand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from refimpl.report import kernels_table, notebook
+from refimpl.report import kernels_table
 from refimpl.report.kernels_table import KernelRow, Usage, first_sentence
 from refimpl.report.markdown import escaped, markdown_table, paragraph, slug, write_measurement
 
@@ -45,43 +45,6 @@ def test_a_measurement_is_a_page_and_its_numbers(tmp_path: Path) -> None:
     text = (folder / "here-1.json").read_text(encoding="utf-8")
     assert json.loads(text) == measured and '\n  {"a": [1, {"b": 2}]},\n  {"a": []}\n ],\n' in text
     assert text.splitlines()[1:3] == [' "name": "é",', ' "few": [1, 2],']
-
-
-# -- in notebooks ------------------------------------------------------------------------------------------------------
-
-
-def test_a_notebooks_table_and_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    notebook.table(("what", "how many", "share"), ("maps", 12345, 0.5), ("a longer name", 7, 1234.567), floats=",.1f")
-    assert capsys.readouterr().out.splitlines() == [
-        "what            how many     share",
-        "maps              12,345       0.5",
-        "a longer name          7   1,234.6",
-    ]
-    notebook.table(("one", 2.0), ("three", True))
-    assert capsys.readouterr().out.splitlines() == ["one     2.00", "three      1"]
-    notebook.say("well-known " * 20)
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 100 and not any(line.endswith("-") for line in lines) and len(lines) == 3
-    notebook.say(7)
-    assert capsys.readouterr().out == "7\n"
-
-
-def test_a_check_never_stops_a_notebook(capsys: pytest.CaptureFixture[str]) -> None:
-    @notebook.check
-    def right(answer: int) -> bool:
-        """Is it 42?"""
-        return 84 / answer == 2
-
-    assert right(42) is True and right(1) is False and right.__doc__ == "Is it 42?"
-    capsys.readouterr()
-    assert right(0) is False and "ZeroDivisionError" in capsys.readouterr().out
-
-    @notebook.check
-    def check_last_uses(answer: dict[str, int]) -> bool:
-        return answer["conv1"] == 9
-
-    assert check_last_uses({"conv1": 9}) and check_last_uses({}) is False
-    assert capsys.readouterr().out == "last uses: not yet: a dictionary lacks the key conv1\n"
 
 
 # -- of the kernels ----------------------------------------------------------------------------------------------------
