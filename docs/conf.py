@@ -17,7 +17,9 @@ import formulas  # noqa: E402
 import generate  # noqa: E402
 import reference  # noqa: E402
 import slides  # noqa: E402
+from sphinx.addnodes import pending_xref  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
+from sphinx.transforms.post_transforms import SphinxPostTransform  # noqa: E402
 
 from refimpl import __version__, cli  # noqa: E402
 
@@ -95,7 +97,20 @@ def read(app: Sphinx, name: str, source: list[str]) -> None:
         source[0] = generate.for_the_site(source[0], page)
 
 
+class NoLongSearch(SphinxPostTransform):
+    """A type that no page documents: Sphinx would compare it with the end of every name that one does."""
+
+    default_priority = 5  # before references are resolved
+
+    def run(self, **options: object) -> None:
+        documented = {name.rpartition(".")[2] for name in self.env.domains["py"].data["objects"]}
+        for node in self.document.findall(pending_xref):
+            if node["reftarget"].rpartition(".")[2] not in documented:
+                node.attributes.pop("refspecific", None)
+
+
 def setup(app: Sphinx) -> None:
+    app.add_post_transform(NoLongSearch)
     app.connect("source-read", read)
     app.add_html_math_renderer("svg", (formulas.visit_inline, None), (formulas.visit_block, None))
     app.connect("autodoc-skip-member", reference.skip_imported)
