@@ -79,7 +79,9 @@ class Recorded:
         """The same; an allocator that searches may first replay it in other pools, and with other allocators."""
         made: list[Replayed] = []
 
-        def attempt(nbytes: int, lag: int | None = None, allocator: Allocator = allocator) -> Replayed:
+        def attempt(
+            nbytes: int, lag: int | None = None, allocator: Allocator = allocator, memory: object = None
+        ) -> Replayed:  # a trace has no planner, whose memory could be another
             made.append(self.replayed(allocator, nbytes))
             return made[-1]
 

@@ -13,7 +13,7 @@ from refimpl import Context, slots
 from refimpl.machine import Machine
 from refimpl.memory.allocation_trace import rounded
 from refimpl.network import Network, Tensor
-from refimpl.planner import DoesNotFit, TooSlow, plan
+from refimpl.planner import DoesNotFit, plan
 from tutorials.labs.test_a5a import SETUP
 
 
@@ -37,8 +37,7 @@ def faster(network: Network, machine: Machine, budget: int) -> Sequence[Tensor]:
     first, second = relieved(context), longest(context)
     if set(first) == set(second):
         return first
-    least = seconds_with(context, first)
-    return second if seconds_with(context, second, least) < least else first
+    return min(first, second, key=lambda maps: seconds_with(context, maps))
 
 
 @dataclass(frozen=True)
@@ -64,12 +63,12 @@ def departures(context: Context, maps: Sequence[Tensor]) -> slots.Departures:
     return found
 
 
-def seconds_with(context: Context, maps: Sequence[Tensor], give_up: float = inf) -> float:
-    """Of an iteration in which these maps leave; infinite where it does not fit, or takes longer than `give_up`."""
+def seconds_with(context: Context, maps: Sequence[Tensor]) -> float:
+    """Of an iteration in which these maps leave; infinite where it does not fit."""
     setup = SETUP.replace(offload=These(maps))
     try:
-        return plan(context.network, setup, context.machine, context.budget, give_up).planned_seconds
-    except (DoesNotFit, TooSlow):
+        return plan(context.network, setup, context.machine, context.budget).planned_seconds
+    except DoesNotFit:
         return inf
 
 
