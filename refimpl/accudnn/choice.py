@@ -34,7 +34,13 @@ def by_slack(model: Model) -> list[Candidate]:
     return sorted(model.candidates, key=lambda one: -(idle(model, one) - one.out_seconds - one.in_seconds) / one.nbytes)
 
 
-RANKS: Mapping[str, Callable[[Model], list[Candidate]]] = {"idle": by_idle, "slack": by_slack}
+def by_size(model: Model) -> list[Candidate]:
+    """The largest map first, for comparison: the policy does not use it."""
+    return sorted(model.candidates, key=lambda one: (-one.nbytes, one.last_write))
+
+
+RANKS: Mapping[str, Callable[[Model], list[Candidate]]] = {"idle": by_idle, "slack": by_slack, "size": by_size}
+TRIED = ("idle", "slack")
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +113,7 @@ def caps_within(model: Model, away: Sequence[Candidate], budget: int) -> dict[in
     return caps
 
 
-def choose(model: Model, budget: int, ranks: Iterable[str] = RANKS) -> Decision | None:
+def choose(model: Model, budget: int, ranks: Iterable[str] = TRIED) -> Decision | None:
     """The fastest choice found; None where the model cannot train within the budget.
 
     Args:

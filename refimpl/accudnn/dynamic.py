@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from refimpl.accudnn.carried_out import Capped, Everything, Late, modules_of, steps_of
-from refimpl.accudnn.choice import RANKS, Decision, caps_within, choose
+from refimpl.accudnn.choice import TRIED, Decision, caps_within, choose
 from refimpl.accudnn.performance_model import Model
 from refimpl.memory import Allocator, BestFit, FirstFit
 from refimpl.slots.algorithms import MemoryOptimal
@@ -72,7 +72,7 @@ class AccUDNN(Search):
     """Its own modules are those of the most frugal candidates."""
 
     searched: tuple[str, ...] = ("offload", "prefetch", "algorithms", "allocator")
-    ranks: tuple[str, ...] = (*RANKS,)  #: the orders in which maps are chosen
+    ranks: tuple[str, ...] = TRIED  #: the orders in which maps are chosen
     reserves: tuple[float, ...] = RESERVES
     guided: bool = True  #: whether the model chooses; if not, only the most frugal candidates are planned
     #: The allocator that fixes addresses beforehand, given `limit=` bytes; None: each choice is planned with best fit.
@@ -163,7 +163,7 @@ class AccUDNN(Search):
 
     @property
     def quick(self) -> Setup:
-        return dataclasses.replace(self, ranks=self.ranks[:1], reserves=QUICK_RESERVES)
+        return dataclasses.replace(self, ranks=TRIED[:1], reserves=QUICK_RESERVES)
 
 
 #: Its own modules are those of its most frugal candidate.
