@@ -14,7 +14,7 @@ trains.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from refimpl.slots import questions as slots
@@ -23,7 +23,7 @@ from refimpl.slots.setup import Setup
 from refimpl.superneurons.cache import LeastRecentlyUsed
 from refimpl.superneurons.liveness import Analysis, EachUse
 from refimpl.superneurons.offload import CHECKPOINTS, CONVOLUTIONS
-from refimpl.superneurons.prefetch import Ahead
+from refimpl.superneurons.prefetch import DISTANCE, Ahead
 from refimpl.superneurons.recompute import COST_AWARE
 from refimpl.superneurons.unified_pool import Heap, UnifiedTensorPool
 
@@ -50,9 +50,10 @@ def liveness(algorithms: slots.Algorithms = MEMORY) -> Setup:
     return Setup("superneurons-liveness", liveness=Analysis(), algorithms=algorithms, allocator=Heap(), pinned=UTP)
 
 
-def offload(algorithms: slots.Algorithms = MEMORY) -> Setup:
+def offload(algorithms: slots.Algorithms = MEMORY, distance: int = DISTANCE) -> Setup:
     """Liveness, and checkpoints are offloaded; both modules know how many steps ahead a map is prefetched."""
-    return liveness(algorithms).replace(name="superneurons-offload", offload=CHECKPOINTS, prefetch=Ahead())
+    leaving = replace(CHECKPOINTS, distance=distance)
+    return liveness(algorithms).replace(name="superneurons-offload", offload=leaving, prefetch=Ahead(distance))
 
 
 def recompute(how: slots.Recompute = COST_AWARE, algorithms: slots.Algorithms = MEMORY) -> Setup:
