@@ -91,8 +91,9 @@ class Parser(argparse.ArgumentParser):
             used = getattr(found, "parser", self)
             options = [option for action in used._actions for option in action.option_strings]
             option = rest[0].partition("=")[0]
-            if option in GONE and option not in options:
-                used.error(f"{rest[0]} is now {GONE[option]}")
+            now = GONE.get(option, "")
+            if now and option not in options and (not now.startswith("--") or now.split()[0] in options):
+                used.error(f"{rest[0]} is now {now}")
             near = difflib.get_close_matches(rest[0], options, 1, 0.5)
             used.error(f"{rest[0]!r} is not understood here" + (f"; did you mean {near[0]}?" if near else ""))
         return found

@@ -151,6 +151,7 @@ sys.meta_path.insert(0, Interrupted())
 def test_an_option_that_went_names_its_successor(wrong: Wrong) -> None:
     for name, now in GONE.items():
         assert lacks(wrong("run", "lenet", name, 1), f"{name} is now {now}") == []
+    assert "is now" not in wrong("study", "fragmentation", "lenet", "--algorithms", 1), "it has no --set"
 
 
 def test_a_failing_gpu_is_one_line_and_status_4(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
